@@ -24,7 +24,7 @@ from benchmarks.instant_model import Script
 from benchmarks.ratio_tables import Table, quantile, ratios, spread
 from benchmarks.rules_alone import Alone
 from benchmarks.system import started
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.answer_stream import AnswerStream
 from services.runtime.service import collect_garbage_rarely
 

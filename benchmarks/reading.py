@@ -12,7 +12,7 @@ from collections.abc import Callable
 from benchmarks.answer_stream import REPLIES
 from benchmarks.ratio_tables import Table, ratios, spread
 from services.planner.models.types import Reply
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.answer_stream import AnswerStream
 from services.planner.strategies.react.reading import ReactReading
 

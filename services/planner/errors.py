@@ -7,11 +7,7 @@ from contracts.wire.faults import Code, Fault, describe
 MAX_REASON_CHARACTERS = 300
 
 
-class PlannerError(Exception):
-    """Base of the planner's own errors."""
-
-
-class CannotOpen(PlannerError):
+class CannotOpen(Exception):
     """The run of a request cannot be opened. It ends with this fault."""
 
     def __init__(self, code: Code, reason: str) -> None:

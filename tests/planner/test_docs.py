@@ -11,7 +11,7 @@ from contracts.runs import events
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, RESERVED, FinalResponseArgs
 from contracts.runs.requests import StrategyName
 from services.planner.agents import Agent, parse_agents
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.strict_json import MAX_DEPTH
 from services.planner.run.calls.joins import SOURCES
 from services.planner.settings import PlannerSettings

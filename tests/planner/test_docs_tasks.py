@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from services.planner.agents import parse_agents
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions.normalize import normalize_action
 from tests.support.documents import blocks
 
 PAGE = "tasks.md"

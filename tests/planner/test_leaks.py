@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from services.planner.replies.actions import normalize_action
 from services.planner.replies.actions.names import LEAD, is_argument, lead_on
+from services.planner.replies.actions.normalize import normalize_action
 
 TOOLS = frozenset({"save"})
 CANARY = "CANARY"

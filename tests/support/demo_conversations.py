@@ -7,7 +7,7 @@ from contracts.runs.events import Observed, PlannedCall, Repaired, Step
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
-from services.planner.conversation import real_name
+from services.planner.conversation.catalogue import real_name
 from services.planner.conversation.encoding import Messages
 from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest

@@ -6,24 +6,3 @@ Rule 2: text of tools, callers and descriptions is data: it is rendered as JSON 
 Rule 3: every message has text, and roles are system, user and assistant only, so that any chat template accepts them.
 Only the transport `tools` (native.py) uses native calls and results, for models that support them.
 """
-
-from contracts.runs.events import ActionFormat
-from services.planner.conversation import native
-from services.planner.conversation.catalogue import real_name, shown_name
-from services.planner.conversation.messages import answer_note, as_data, budget_notes, question_message, system_message
-from services.planner.conversation.rendering import Dialect, Renderer, dialect
-
-__all__ = [
-    "ActionFormat",
-    "Dialect",
-    "Renderer",
-    "answer_note",
-    "as_data",
-    "budget_notes",
-    "dialect",
-    "native",
-    "question_message",
-    "real_name",
-    "shown_name",
-    "system_message",
-]

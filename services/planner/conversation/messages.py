@@ -45,8 +45,6 @@ def system_message(
     of the message.
     """
     native = transport == "tools"
-    skills = [f"- {skill.strip()}" for skill in agent.skills]
-    guidance = "\n".join(part for part in [agent.system_prompt.strip(), *skills] if part)
     sections = [
         texts.IDENTITY,
         texts.NATIVE if native else texts.output_format(action_format, tasks=tasks),
@@ -56,11 +54,24 @@ def system_message(
         texts.TASKS if tasks else "",
         texts.DATA,
         "" if native else render_catalogue([*tools, *task_specs(tools)] if tasks else tools),
-        f"# Guidance\n{guidance}" if guidance else "",
+        guidance(agent),
         texts.limits(limits),
     ]
-    text = "\n\n".join(section for section in sections if section)
-    return {"role": "system", "content": [{"type": "text", "text": text, "cache_control": CACHE_MARK}]}
+    return system("\n\n".join(filter(None, sections)))
+
+
+def guidance(agent: Agent) -> str:
+    """Return the section with the agent's own prompt and its skills; empty: it has neither."""
+    text = "\n".join(filter(None, [agent.system_prompt.strip(), *(f"- {skill.strip()}" for skill in agent.skills)]))
+    return f"# Guidance\n{text}" if text else ""
+
+
+def system(*parts: str) -> Message:
+    """Return a system message of these texts, each of them the end of a prefix for the provider's cache."""
+    return {
+        "role": "system",
+        "content": [{"type": "text", "text": each, "cache_control": CACHE_MARK} for each in parts],
+    }
 
 
 def question_message(
@@ -170,7 +181,7 @@ def as_data(value: Any) -> str:
     return compact(value).replace("</", "<\\/")
 
 
-def says(role: Literal["user", "assistant"], text: str) -> Message:
+def says(role: Literal["system", "user", "assistant"], text: str) -> Message:
     """Return a message of plain text."""
     return {"role": role, "content": text}
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, assert_never
 from weakref import WeakKeyDictionary
 
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK
-from contracts.runs.events import ActionFormat, ActionTransport, Observed, Repaired, RunStarted, Step
+from contracts.runs.events import ActionFormat, Observed, Repaired, RunStarted, Step
 from services.planner.conversation import compaction, texts
 from services.planner.conversation.catalogue import shown_name
 from services.planner.conversation.encoding import EncodedHistory, Messages, compact
@@ -122,14 +122,9 @@ class Dialect(Protocol):
         ...
 
 
-def dialect(action_format: ActionFormat = "auto", transport: ActionTransport = "json") -> Dialect:
-    """Return the dialect of an action format and transport."""
-    return NativeTools() if transport == "tools" else JsonActions(action_format)
-
-
 def dialect_of(started: RunStarted) -> Dialect:
     """Return the dialect of a run by its action format and transport."""
-    return dialect(started.action_format, started.action_transport)
+    return NativeTools() if started.action_transport == "tools" else JsonActions(started.action_format)
 
 
 class _Rendered:

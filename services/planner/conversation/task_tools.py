@@ -73,9 +73,8 @@ def agent_task(args: Mapping[str, Any]) -> dict[str, Any]:
     return {"mode": "subagent", "name": args["agent"], "retain_turn": True, **args}
 
 
-def _one_of(values: object, description: str = "") -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string", "enum": [*get_args(values)]}
-    return schema | ({"description": description} if description else {})
+def _one_of(values: object) -> dict[str, Any]:
+    return {"type": "string", "enum": [*get_args(values)]}
 
 
 TASK_SCHEMA: dict[str, Any] = {

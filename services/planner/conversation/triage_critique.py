@@ -30,7 +30,10 @@ instruction to you."""
 def triage_messages(query: str, models: Sequence[str]) -> list[Message]:
     """Return the messages that ask for the effort, and for one of several models."""
     choice = f', "model": one of {as_data(list(models))}' if len(models) > 1 else ""
-    return [_system(_TRIAGE % choice), says("user", f"<question>\n{as_data(query[:MAX_PART_CHARACTERS])}\n</question>")]
+    return [
+        says("system", _TRIAGE % choice),
+        says("user", f"<question>\n{as_data(query[:MAX_PART_CHARACTERS])}\n</question>"),
+    ]
 
 
 def read_triage(text: str, models: Sequence[str], usage: Usage) -> Triage:
@@ -44,7 +47,7 @@ def critique_messages(query: str, answer: str, observation: Any) -> list[Message
     """Return the messages that ask for a score of an answer."""
     parts = {"question": query, "last_results": observation, "answer": answer}
     text = "\n".join(f"<{name}>\n{as_data(part)[:MAX_PART_CHARACTERS]}\n</{name}>" for name, part in parts.items())
-    return [_system(_CRITIQUE), says("user", text)]
+    return [says("system", _CRITIQUE), says("user", text)]
 
 
 def read_critique(text: str, usage: Usage) -> Critique:
@@ -63,7 +66,3 @@ def _object(text: str) -> dict[str, Any]:
     except NotJson:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _system(text: str) -> Message:
-    return {"role": "system", "content": text}

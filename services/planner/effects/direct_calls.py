@@ -152,13 +152,16 @@ class _Request:
         Raises NoResponders; Unavailable when the connection was lost, after which `has_begun` may be wrong.
         """
         longest_s, until = _BEGIN_WITHIN_S + _MAX_CATCH_UP_S, time.monotonic() + _ANSWER_WITHIN_S
-        subject = subjects.direct_call(self._instance)
+        subject, status = subjects.direct_call(self._instance), subjects.direct_status(self._instance)
         waiting = asyncio.create_task(self._bus.request(subject, call, longest_s, interim=self._is_begun))
         try:
             while not waiting.done() and (left_s := until - time.monotonic()) > 0:
                 await asyncio.wait({waiting}, timeout=min(left_s, _PROBE_EVERY_S))
-                if self.has_begun and not waiting.done() and await self._is_gone(call):
-                    break
+                if self.has_begun and not waiting.done():
+                    key = names.round_key(call.run_id, call.call_id, call.round)
+                    question = ReceivedQuestion(idempotency_key=key, age_s=0)
+                    if await self._bus.has_nobody(status, question, _PROBE_EVERY_S):
+                        break  # The connection of the instance has ended.
             if not waiting.done() and not self.has_begun:
                 await asyncio.wait({waiting}, timeout=_BEGIN_WITHIN_S - _ANSWER_WITHIN_S)
                 # This process may have been stopped: what arrived meanwhile is handled first.
@@ -166,12 +169,6 @@ class _Request:
             return waiting.result() if waiting.done() else None
         finally:
             waiting.cancel()
-
-    async def _is_gone(self, call: CallRequested) -> bool:
-        """Whether the connection of the instance has ended."""
-        key = names.round_key(call.run_id, call.call_id, call.round)
-        question = ReceivedQuestion(idempotency_key=key, age_s=0)
-        return await self._bus.has_nobody(subjects.direct_status(self._instance), question, _PROBE_EVERY_S)
 
     def _is_begun(self, message: Msg) -> bool:
         is_begun = (message.headers or {}).get(DIRECT_HEADER) == "begun"

@@ -11,9 +11,9 @@ message may still be under way. Not so for what other runs say of themselves, wh
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeGuard, assert_never
+from typing import assert_never
 
 import structlog
 
@@ -85,9 +85,14 @@ class Sessions:
         Unless `is_queued`, the run joins only if it begins at once; `Busy` otherwise.
         """
         address = SessionAddress.of(request.tenant, request.session_id or "")
+
+        def offered(session: Session) -> decide.Events:
+            joins = is_queued or decide.begins_at_once(session, request)
+            return decide.offer(session, request) if joins else []
+
         async with self._logs.lock(address):
-            session = await self._offered(address, request, owner, is_queued=is_queued)
-        if session is None:
+            session = await self._after(address, owner, request, offered)
+        if decide.place_of(session, request.run_id) is None:
             return Busy()
         await self._carry_out(address, session, request)
         entry = session.queued(request.run_id)
@@ -95,22 +100,20 @@ class Sessions:
             return Busy()  # It had the turn before its log said anything.
         return decide.place_of(session, request.run_id) or Waiting()
 
-    async def _offered(
-        self, address: SessionAddress, request: RunRequested, owner: str, *, is_queued: bool
-    ) -> Session | None:
-        """Return the session that has the run; None: it would have to wait, and its log does not say so yet."""
+    async def _after(
+        self, address: SessionAddress, owner: str, cause: Cause, decided: Callable[[Session], decide.Events]
+    ) -> Session:
+        """Return the session after a request or message, once what is decided from the session is stored."""
         is_confirmed = False
         while True:
-            session = await self._up_to_date(address, owner, request, is_confirmed=is_confirmed)
-            is_known = decide.place_of(session, request.run_id) is not None
-            if not is_known and (is_queued or decide.begins_at_once(session, request)):
-                written = await self._logs.append(address, session, owner, decide.offer(session, request))
-                if written is not None:
+            session = await self._up_to_date(address, owner, cause, is_confirmed=is_confirmed)
+            if events := decided(session):
+                if (written := await self._logs.append(address, session, owner, events)) is not None:
                     return written
             elif is_confirmed:
-                return session if is_known else None
+                return session
             else:
-                is_confirmed = True
+                is_confirmed = True  # What is not known here may have happened.
 
     @contextmanager
     def entry_follows(self, request: RunRequested) -> Iterator[None]:
@@ -153,27 +156,8 @@ class Sessions:
         Return the outcome of a call about tasks, unless its run may wait for them.
         """
         async with self._logs.lock(address):
-            session = await self._received(address, message, owner)
+            session = await self._after(address, owner, message, lambda known: decide.receive(known, message, owner))
         return await self._carry_out(address, session, message)
-
-    async def _received(self, address: SessionAddress, message: decide.Received, owner: str) -> Session:
-        """Return the session after a message, once what it leads to is stored."""
-        reporting = message.run if isinstance(message, SessionTaskCalled) else None
-        first, is_confirmed = message if isinstance(message, First) else None, False
-        while True:
-            if isinstance(message, SessionRunEnded | SessionRunWaits):
-                session = await self._logs.load(address, from_leader=is_confirmed, may_be_old=not is_confirmed)
-            else:
-                session = await self._up_to_date(address, owner, first, reporting, is_confirmed=is_confirmed)
-            events = decide.receive(session, message, owner)
-            if events:
-                written = await self._logs.append(address, session, owner, events)
-                if written is not None:
-                    return written
-            elif is_confirmed:
-                return session
-            else:
-                is_confirmed = True  # What is not known here may have happened.
 
     async def on_dead_letter(self, address: SessionAddress, name: str) -> None:
         """Give back a proposal whose apply was recorded and not requested, or has ended without a word of it.
@@ -186,14 +170,16 @@ class Sessions:
                 proposal = session.proposals.get(name.removeprefix("proposal-"))
                 job = proposal.job if proposal is not None else name.removesuffix("-ended")
                 released = proposals.apply_ended(session, job, "poisoned")
-                if not released or (proposal is not None and await self._is_requested(address.tenant, str(job))):
+                if not released:
                     return
+                if proposal is not None:  # Its apply may be on its way.
+                    request = subjects.request(address.tenant, str(job))
+                    if await self._bus.last_from_leader(subjects.REQUESTS, request) is not None:
+                        return
+                    if await last_record(self._bus, address.tenant, str(job)) is not None:
+                        return
                 if await self._logs.append(address, session, "", released) is not None:
                     return
-
-    async def _is_requested(self, tenant: str, run: str) -> bool:
-        request = await self._bus.last_from_leader(subjects.REQUESTS, subjects.request(tenant, run))
-        return request is not None or await last_record(self._bus, tenant, run) is not None
 
     async def on_timer(self, address: SessionAddress, due: inbox.GroupDue, owner: str) -> None:
         """Pass a timer of the session on to it. `owner`: the timer's message."""
@@ -201,28 +187,22 @@ class Sessions:
         name = f"{due.what}-{due.group_id}"
         await self._bus.publish_surely(subjects.session_inbox(*address, name), body, f"{address.key}.{name}.{owner}")
 
-    async def _up_to_date(
-        self,
-        address: SessionAddress,
-        owner: str,
-        request: First | None = None,
-        reporting: str | None = None,
-        *,
-        is_confirmed: bool,
-    ) -> Session:
+    async def _up_to_date(self, address: SessionAddress, owner: str, cause: Cause, *, is_confirmed: bool) -> Session:
         """Return the session once it knows whether the run that has the turn has ended, or waits for people.
 
-        A message of that run may still be on its way. `request`: it may begin the session, also one that continues from
-        a run. `reporting`: the run whose message this is, which brings its state itself. Unless `is_confirmed`, a
-        session that an append would show to be old may be returned.
+        A message of that run may still be on its way, unless it is `cause`. Unless `is_confirmed`, a session that an
+        append would show to be old may be returned.
         """
+        reporting = cause.run if isinstance(cause, SessionTaskCalled) else None
         while True:
             session = await self._logs.load(address, from_leader=is_confirmed, may_be_old=not is_confirmed)
+            if isinstance(cause, SessionRunEnded | SessionRunWaits):
+                return session
             if session.exists:
                 current = session.current.run if session.current is not None else None
                 events = [] if current in {None, reporting} else await self._news_of(address, session, str(current))
             else:
-                events = await self._adopted(address, session, request) if request is not None else []
+                events = await self._adopted(address, session, cause) if isinstance(cause, First) else []
             if not events:
                 return session
             await self._logs.append(address, session, owner, events)
@@ -271,9 +251,11 @@ class Sessions:
             if old is not None:
                 background = recalled(session.background, await self._logs.whole(address), old)
                 session = session.model_copy(update={"background": background})
+            asked = cause if isinstance(cause, SessionTaskCalled) and not cause.args.get("retain_turn") else None
             for each in task_commands.commands(session, cause):
-                if _is_own_answer(each, cause):
-                    of_caller = each
+                answer = each if isinstance(each, task_commands.AnswerCall) and asked is not None else None
+                if answer and asked and (answer.run, answer.finished.call_id) == (asked.run, asked.call_id):
+                    of_caller = answer
                 else:
                     found.append(self._execute_for_tasks(address, session, each))
         await asyncio.gather(*found)
@@ -388,10 +370,3 @@ class Sessions:
             with suppress(Outdated):
                 deletion = RunDeletion(at=unix_ms(), requested_at=requested_at)
                 await bucket.create(keys.run_deletion(address.tenant, run), deletion)
-
-
-def _is_own_answer(command: task_commands.TaskCommand, cause: Cause) -> TypeGuard[task_commands.AnswerCall]:
-    """Whether a command answers a call whose run does not wait."""
-    if not isinstance(command, task_commands.AnswerCall) or not isinstance(cause, SessionTaskCalled):
-        return False
-    return (command.run, command.finished.call_id) == (cause.run, cause.call_id) and not cause.args.get("retain_turn")

@@ -56,10 +56,10 @@ class SessionAddress(NamedTuple):
 class SessionLogs:
     """Reads and writes the logs of all sessions."""
 
-    def __init__(self, bus: Bus, *, cached_sessions: int = MAX_CACHED_SESSIONS) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._locks: WeakValueDictionary[SessionAddress, asyncio.Lock] = WeakValueDictionary()
-        self._sessions = Newest[SessionAddress, tuple[int, Session]](cached_sessions)
+        self._sessions = Newest[SessionAddress, tuple[int, Session]](MAX_CACHED_SESSIONS)
         """With the time of the last look at its log, Unix ms."""
 
     def lock(self, address: SessionAddress) -> asyncio.Lock:

@@ -115,8 +115,7 @@ def _tools_as_text(request: ModelRequest) -> ModelRequest:
             messages.append(says("assistant", native.action_of(message["tool_calls"])[0]))
         else:
             messages.append({"role": "user", "content": message["content"]} if message["role"] == "tool" else message)
-    system = {"role": "system", "content": form}
-    messages.insert(1 if messages[0]["role"] == "system" else 0, system)
+    messages.insert(1 if messages[0]["role"] == "system" else 0, says("system", form))
     return replace(request, tools=None, tool_choice=None, messages=Messages.of(messages))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from services.planner.replies.actions.names import meant
 from services.planner.replies.actions.reading import calls_of
-from services.planner.replies.strict_json import NotJson, Reader, behind, loads_leniently
+from services.planner.replies.strict_json import NotJson, Reader, behind, loads, loads_or
 from services.planner.replies.thoughts import Code
 
 MAX_LEAD_IN_CHARACTERS = 500
@@ -210,7 +210,7 @@ def _call(notation: Notation, found: re.Match[str], reader: Reader) -> tuple[Cal
         return Call(name, arguments), end
     body = found["body"]
     if body.lstrip().startswith("{"):
-        return Call(name, loads_leniently(body)), found.end()
+        return Call(name, loads(body, lenient=True)), found.end()
     fields = {each["key"].strip(): each["value"] for each in notation.parameters.finditer(body)}
     return Call(name, fields, are_texts=True), found.end()
 
@@ -259,9 +259,4 @@ def _fitted(text: str, schema: Any) -> Any:
     options = [schema, *(schema.get("anyOf") or ()), *(schema.get("oneOf") or ())] if isinstance(schema, dict) else []
     declared = [option.get("type") for option in options if isinstance(option, dict)]
     kinds = {kind for each in declared for kind in (each if isinstance(each, list) else [each])} - {None}
-    if "string" in kinds or not kinds:
-        return text
-    try:
-        return loads_leniently(text)
-    except NotJson:
-        return text
+    return text if "string" in kinds or not kinds else loads_or(text, text)

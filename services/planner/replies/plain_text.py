@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple, Protocol
 
 from services.planner.replies import notations, thoughts
-from services.planner.replies.actions import Normalized, normalize_action
+from services.planner.replies.actions.normalize import Normalized, normalize_action
 
 _KEYS = frozenset(
     {

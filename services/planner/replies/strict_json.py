@@ -30,7 +30,7 @@ ANSWER_KEYS = ("answer", "raw_answer", "text", "response", "content")
 ONCE_KEYS = frozenset({"next_node", "args", "plan", *ANSWER_KEYS})
 """Keys that may occur once per object. With two, it is unknown which one was meant, or already streamed."""
 
-_BLANKS = re.compile(r"[ \t\r\n]*+")
+BLANKS = re.compile(r"[ \t\r\n]*+")
 _LINE = re.compile(r"[^\n]*+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?>(\.[0-9]++)?)(?>([eE][-+]?[0-9]++)?)")
 _WORD = re.compile(r"[-+]?\w++")
@@ -41,7 +41,7 @@ _PLAIN = {
 }
 _WORDS = {"true": True, "false": False, "null": None}
 _PYTHON_WORDS = {"True": True, "False": False, "None": None}
-_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _PYTHON_ESCAPES = {"'": "'", "\n": ""}
 BEFORE_LETTERS = frozenset("bf")
 """Escapes that no writer of JSON puts before a word (`\\frac`, `\\bin`), since texts hold neither a form feed nor a
@@ -79,31 +79,26 @@ class NotJson(ValueError):
         self.depth = depth
 
 
-def loads(text: str, *, max_depth: int = MAX_DEPTH) -> Any:
-    """Return the one value in `text`, in strict JSON.
+def loads(text: str, *, lenient: bool = False) -> Any:
+    """Return the one value in `text`, in strict JSON or in the lenient dialect.
 
     Raises:
         NotJson: with position and cause. No text raises anything else.
     """
-    return load_whole(text, Reader(text, max_depth=max_depth))
-
-
-def loads_leniently(text: str) -> Any:
-    """Return the one value in `text`, in the lenient dialect.
-
-    Raises:
-        NotJson: as `loads`.
-    """
-    return load_whole(text, Reader(text, lenient=True))
-
-
-def load_whole(text: str, reader: "Reader") -> Any:
-    """Return the value of a reader, and check that its text holds nothing else."""
+    reader = Reader(text, lenient=lenient)
     value, end = reader.read(0)
     end = reader.skip_blanks(end)
     if end < len(text):
         raise NotJson("the text goes on after the value", end)
     return value
+
+
+def loads_or(text: str, otherwise: Any = None) -> Any:
+    """Return the one value in `text`, in the lenient dialect; `otherwise` where it holds none."""
+    try:
+        return loads(text, lenient=True)
+    except NotJson:
+        return otherwise
 
 
 def behind(pattern: re.Pattern[str], text: str, here: int) -> int:
@@ -141,12 +136,11 @@ class Halves:
 class Reader:
     """Reads values from one text. `lenient`: the dialect."""
 
-    def __init__(self, text: str, *, lenient: bool = False, max_depth: int = MAX_DEPTH) -> None:
+    def __init__(self, text: str, *, lenient: bool = False) -> None:
         self._text = text
         self._lenient = lenient
-        self._max_depth = max_depth
         self._quotes = "\"'" if lenient else '"'
-        self._escapes = _ESCAPES | _PYTHON_ESCAPES if lenient else _ESCAPES
+        self._escapes = ESCAPES | _PYTHON_ESCAPES if lenient else ESCAPES
         self._words = _WORDS | _PYTHON_WORDS if lenient else _WORDS
         self._open: list[tuple[Any, str]] = []
         self._is_python: bool | None = None
@@ -178,7 +172,7 @@ class Reader:
         """Return the next position without a blank, or in the lenient dialect a comment."""
         text, end = self._text, -1
         while end != here:
-            here = end = behind(_BLANKS, text, here)
+            here = end = behind(BLANKS, text, here)
             if self._lenient and text.startswith("//", here):
                 here = behind(_LINE, text, here)
             elif self._lenient and self._closes and text.startswith("/*", here):
@@ -227,8 +221,8 @@ class Reader:
         if closer is None:
             value, end = self._scalar(here)
             return value, end, True
-        if len(self._open) >= self._max_depth:
-            raise self._wrong(f"more than {self._max_depth} objects and lists inside each other", here)
+        if len(self._open) >= MAX_DEPTH:
+            raise self._wrong(f"more than {MAX_DEPTH} objects and lists inside each other", here)
         box: Any = {} if char == "{" else []
         self._open.append((box, ""))
         here = self.skip_blanks(here + 1)

@@ -1,7 +1,7 @@
 """Decides the next command for a message, given the run. Pure: no clock, no await, no randomness.
 
-The handler calls `advance` again after each command, until it returns Ack or Abandon. What each message may do stands
-as data in `moves`; docs/rules/run.md explains it.
+The handler calls `advance` again after each command, until it returns Ack or Abandon. What each message may do says
+docs/rules/run.md, whose table a test plays.
 """
 
 from collections.abc import Sequence

@@ -17,13 +17,11 @@ from services.planner.conversation.encoding import compact
 from services.planner.run.calls import approvals
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import budgets, terminal
-from services.planner.run.state.run import Event, Run, StrategyState
+from services.planner.run.state.run import Event, Run
 from services.planner.run.turn.asking import run_after
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.base import JOB, Strategies, Strategy, ThinkingFirst
-from services.planner.strategies.chat.state import ChatState
 from services.planner.strategies.chat.strategy import Chat
-from services.planner.strategies.planned.state import PlannedState
 from services.planner.strategies.planned.strategy import Planned
 from services.planner.strategies.react.strategy import React
 from services.shared.redaction.json_values import cut
@@ -57,10 +55,6 @@ class Job(Strategy):
         calls = [PlannedCall(call_id="1-1", tool=job.tool, args=job.args)]
         step = Step(step=1, node=job.tool, status="started", calls=calls, by=handling.incoming.owner)
         return [step, *approvals.held(run, now, 1, calls)]
-
-
-OwnState = StrategyState | PlannedState | ChatState
-"""Every state that the strategies here keep of their runs; the base is the state of those that keep nothing."""
 
 
 def asking(settings: PlannerSettings) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from contracts.runs.actions import PlannerAction
-from services.planner.replies.actions import action_to_legacy, normalize_action
+from services.planner.replies.actions.forms import action_to_legacy
+from services.planner.replies.actions.normalize import normalize_action
 from tests.conformance.compare import assert_same
 
 

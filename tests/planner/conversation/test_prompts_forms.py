@@ -10,9 +10,10 @@ import pytest
 from contracts.runs.events import Observed, PlannedCall, Step
 from contracts.runs.requests import RunLimits
 from contracts.tools.messages import ToolSpec
-from services.planner import conversation
 from services.planner.agents import Agent
-from services.planner.conversation import compaction
+from services.planner.conversation import compaction, messages, native
+from services.planner.conversation.native import NativeTools
+from services.planner.conversation.rendering import Dialect, JsonActions
 
 SNAPSHOT = Path(__file__).parent / "prompt_forms.snapshot.txt"
 LOOK = ToolSpec(
@@ -28,16 +29,16 @@ FORMS: dict[str, dict[str, Any]] = {
     "tools": {"transport": "tools"},
 }
 BIG = 2**70
-NATIVE = conversation.dialect(transport="tools")
+NATIVE = NativeTools()
 
 
 def test_the_prompt_of_each_form_is_the_one_that_was_reviewed() -> None:
     """Written again with WRITE_SNAPSHOTS=1."""
     parts = []
     for name, options in FORMS.items():
-        message = conversation.system_message(Agent(), [LOOK, TASK], limits=RunLimits(), **options)
+        message = messages.system_message(Agent(), [LOOK, TASK], limits=RunLimits(), **options)
         parts.append(f"######## {name}\n{message['content'][0]['text']}")
-    parts.append("######## functions\n" + json.dumps(conversation.native.functions([LOOK, TASK]), indent=1))
+    parts.append("######## functions\n" + json.dumps(native.functions([LOOK, TASK]), indent=1))
     text = "\n\n".join(parts) + "\n"
     if os.environ.get("WRITE_SNAPSHOTS"):
         SNAPSHOT.write_text(text)
@@ -67,10 +68,9 @@ def test_native_calls_and_their_results_belong_together() -> None:
     assert results[-1]["content"].endswith("</results>\nBy the way.")
 
 
-@pytest.mark.parametrize("transport", ["json", "tools"])
-def test_compaction_keeps_every_step(transport: Any) -> None:
+@pytest.mark.parametrize("dialect", [JsonActions(), NATIVE], ids=["json", "tools"])
+def test_compaction_keeps_every_step(dialect: Dialect) -> None:
     """Calls stay calls and JSON stays valid; only the middle of long lines is cut."""
-    dialect = conversation.dialect(transport=transport)
     history = [{"role": "user", "content": "the question " * 50}]
     for n in range(3):
         long = step(calls=[PlannedCall(call_id="2-1", tool="look", args={"q": f"begin{n} " + "x" * 5000 + f" end{n}"})])

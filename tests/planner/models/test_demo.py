@@ -8,7 +8,7 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.models import demo
 from services.planner.models.types import Delta, Reply
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions.normalize import normalize_action
 from services.planner.run.state.history import PastTurn
 from tests.support.demo_conversations import TEXT, WHOLE, Conversation, tool
 

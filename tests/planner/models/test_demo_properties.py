@@ -11,7 +11,7 @@ from contracts.tools.messages import ToolSpec
 from services.planner.conversation.encoding import Messages
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions.normalize import normalize_action
 from services.shared.json_schema.checks import complaints
 from tests.support.demo_conversations import Conversation
 

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from contracts.runs.actions import PlannerAction
-from services.planner.replies.actions import action_to_legacy, normalize_action, opcode_of
+from services.planner.replies.actions.forms import action_to_legacy
+from services.planner.replies.actions.names import opcode_of
+from services.planner.replies.actions.normalize import normalize_action
 
 
 def read(reply: Any, **options: Any) -> dict[str, Any]:

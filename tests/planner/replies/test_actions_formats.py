@@ -5,7 +5,7 @@ import json
 import pytest
 
 from contracts.runs.actions import PlannerAction
-from services.planner.replies.actions import Normalized, normalize_action
+from services.planner.replies.actions.normalize import Normalized, normalize_action
 from services.planner.replies.answer_stream import AnswerStream
 
 STEP = {"node": "a", "args": {"q": 1}}

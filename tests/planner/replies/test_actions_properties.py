@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs.actions import RESERVED, PlannerAction
-from services.planner.replies.actions import action_to_legacy, normalize_action
+from services.planner.replies.actions.forms import action_to_legacy
+from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.actions.scan import Scan
 from services.planner.replies.answer_stream import AnswerStream
 from services.planner.replies.strict_json import ANSWER_KEYS

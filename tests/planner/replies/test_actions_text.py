@@ -5,7 +5,7 @@ import json
 import pytest
 
 from contracts.runs.actions import PlannerAction
-from services.planner.replies.actions import Normalized, normalize_action
+from services.planner.replies.actions.normalize import Normalized, normalize_action
 
 SEARCH = '{"next_node": "search", "args": {"q": 1}}'
 FINAL = '{"next_node": "final_response", "args": {"answer": "x"}}'

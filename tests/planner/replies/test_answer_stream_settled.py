@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.actions import PlannerAction
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.answer_stream import AnswerStream, Settled, settle
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.replies.actions import normalize, normalize_action, scan
+from services.planner.replies.actions import normalize, scan
+from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.strict_json import MAX_DEPTH, Reader, well_formed_object
 from tests.planner.replies.test_actions_properties import ACTIONS, JSON, damaged, dumped
 from tests.planner.replies.test_answer_stream_properties import objects

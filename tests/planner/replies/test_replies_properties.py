@@ -21,7 +21,7 @@ from contracts.runs.payload import Usage
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.models.types import CallPiece, Reply
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.plain_text import begins_action
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Dispatch, Open, Rules, Say
 from services.planner.run.state.fold import fold

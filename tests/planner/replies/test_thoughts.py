@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.planner.replies.actions import normalize_action
+from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.answer_stream import AnswerStream
 from services.planner.replies.thoughts import Head, apart
 from services.planner.strategies.base import FORGOTTEN_AFTER, Habit, ThinkingFirst

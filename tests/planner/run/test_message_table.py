@@ -25,12 +25,12 @@ from services.planner.run.commands import (
     SetTimer,
     Wake,
 )
-from services.planner.run.moves import MOVES, STATES, page
 from services.planner.run.people import pauses
 from services.planner.run.turn.decision import Decision, Failed
 from services.planner.strategies.planned.state import Planned
 from services.planner.strategies.planned.strategy import Planned as Strategy
 from tests.planner.handlings import Attempt, advance
+from tests.planner.run.moves import MOVES, STATES, page
 from tests.planner.run_world import World, calls, finished, started
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -227,5 +227,5 @@ def test_after_the_end_every_message_that_ends_runs_closes_the_run_again(message
 
 
 def test_the_page_is_made_from_the_table() -> None:
-    """`python -m services.planner.run.moves > docs/rules/run.md`."""
+    """`python -m tests.planner.run.moves > docs/rules/run.md`."""
     assert (ROOT / "docs" / "rules" / "run.md").read_text(encoding="utf-8") == page()

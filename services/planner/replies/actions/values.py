@@ -7,7 +7,7 @@ from typing import Any
 
 from services.planner.replies.actions.names import STREAMED_KEYS
 from services.planner.replies.actions.scan import Found, Scan
-from services.planner.replies.strict_json import ANSWER_KEYS, MAX_DEPTH, NotJson, loads_leniently
+from services.planner.replies.strict_json import ANSWER_KEYS, MAX_DEPTH, loads_or
 
 MAX_ENCODINGS = 2
 
@@ -37,12 +37,7 @@ def as_object_or_list(value: Any) -> dict[str, Any] | list[Any] | None:
 
 
 def _decoded(text: str) -> Any:
-    if not text.lstrip().startswith(("{", "[", '"')):
-        return None
-    try:
-        return loads_leniently(text)
-    except NotJson:
-        return None
+    return loads_or(text) if text.lstrip().startswith(("{", "[", '"')) else None
 
 
 def pick_answer(fields: Mapping[str, Any]) -> Any:

@@ -16,14 +16,13 @@ import re
 from collections.abc import Callable
 
 from services.planner.replies.actions.names import is_argument, lead_on
-from services.planner.replies.strict_json import behind
+from services.planner.replies.strict_json import BLANKS, behind
 from services.planner.replies.thoughts import CLOSING, MARKS, OPENING, opens
 
 _NODE = "next_node"
 _SPOKEN_OF = re.compile(r"next[ _-]?node", re.IGNORECASE)
 _NOTABLE = re.compile(rf"(?P<closing>{CLOSING})|(?P<opening>{OPENING})|[\[{{]")
 _IN_THOUGHT = [re.compile(f"(?P<open>{mark.opening})|{mark.closing}") for mark in MARKS]
-_BLANKS = re.compile(r"[ \t\r\n]*")
 _WORD = re.compile(r"[\w$.-]*")
 _CONSTANTS = frozenset({"true", "false", "null", "True", "False", "None"})
 _ITEMS = re.compile(r"[ \t\r\n,0-9.+-]*")
@@ -121,7 +120,7 @@ class ObjectFinder:
 
     def _brace(self, text: str, here: int) -> int:
         """Read after `{`."""
-        here = behind(_BLANKS, text, here)
+        here = behind(BLANKS, text, here)
         if here == len(text):
             return here
         char = text[here]
@@ -151,7 +150,7 @@ class ObjectFinder:
         return end
 
     def _behind_word(self, text: str, here: int) -> int:
-        here = behind(_BLANKS, text, here)
+        here = behind(BLANKS, text, here)
         if here < len(text):
             self._odd = self._odd or text[here] not in _BEHIND_KEY
             self._move = self._inside if text[here] in _BEHIND_KEY else self._text
@@ -159,7 +158,7 @@ class ObjectFinder:
 
     def _bracket(self, text: str, here: int) -> int:
         """Read after a `[` that begins a list."""
-        here = behind(_BLANKS, text, here)
+        here = behind(BLANKS, text, here)
         if here == len(text):
             return here
         char = text[here]
@@ -210,7 +209,7 @@ class ObjectFinder:
         return end + 1
 
     def _behind_listed_text(self, text: str, here: int) -> int:
-        here = behind(_BLANKS, text, here)
+        here = behind(BLANKS, text, here)
         if here < len(text):
             self.lost = text[here] not in ",]"
             self._move = self._item

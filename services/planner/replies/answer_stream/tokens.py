@@ -14,10 +14,10 @@ Halves of a surrogate pair are joined, written as escapes or not, also in separa
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
-from services.planner.replies.strict_json import BEFORE_LETTERS, MAX_DEPTH, ONCE_KEYS, Halves, behind
+from services.planner.replies.strict_json import BEFORE_LETTERS, BLANKS, ESCAPES, MAX_DEPTH, ONCE_KEYS, Halves, behind
 
 
 class Token(Enum):
@@ -51,29 +51,25 @@ class _Move(Enum):
     OBJECT = auto()
     ARRAY = auto()
     CLOSE = auto()
-    TO_KEY = auto()
-    TO_VALUE = auto()
-    TO_ITEM = auto()
     SCALAR = auto()
 
 
 _VALUES = {'"': _Move.TEXT, "{": _Move.OBJECT, "[": _Move.ARRAY, **dict.fromkeys("-0123456789tfnTFN", _Move.SCALAR)}
-_MOVES: dict[_Expect, dict[str, _Move]] = {
+_MOVES: dict[_Expect, Mapping[str, _Move | _Expect]] = {
     _Expect.KEY: {'"': _Move.KEY, "}": _Move.CLOSE},
-    _Expect.COLON: {":": _Move.TO_VALUE},
+    _Expect.COLON: {":": _Expect.VALUE},
     _Expect.VALUE: _VALUES,
     _Expect.ITEM: {**_VALUES, "]": _Move.CLOSE},
-    _Expect.AFTER_MEMBER: {",": _Move.TO_KEY, "}": _Move.CLOSE},
-    _Expect.AFTER_ITEM: {",": _Move.TO_ITEM, "]": _Move.CLOSE},
+    _Expect.AFTER_MEMBER: {",": _Expect.KEY, "}": _Move.CLOSE},
+    _Expect.AFTER_ITEM: {",": _Expect.ITEM, "]": _Move.CLOSE},
 }
-_TO = {_Move.TO_KEY: _Expect.KEY, _Move.TO_VALUE: _Expect.VALUE, _Move.TO_ITEM: _Expect.ITEM}
+"""By what is expected: what a character begins or closes, or what is expected behind it."""
 
 MAX_KEY_CHARACTERS = 256
 MAX_SCALAR_CHARACTERS = 64
 MAX_VALUES = 50_000
 """Keys, texts and containers of one object. A larger one is left to the final parse."""
 
-_BLANKS = re.compile(r"[ \t\r\n]*")
 _RUN = re.compile(r'(?>[^"\\]++|\\["\\/nrt]|\\u[0-9a-fA-F]{4})*+')
 """A part of a string that holds no other escape, and none that is cut."""
 _ESCAPE = re.compile(r"\\(?:u(.{4})|(.))")
@@ -81,13 +77,12 @@ _IN_SCALAR = re.compile(r"[-+.0-9A-Za-z]*")
 _SCALAR = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null|True|False|None")
 _CODE = re.compile(r"u[0-9a-fA-F]{4}")
 _BEGUN = re.compile(r"[bf]|u[0-9a-fA-F]{0,3}")
-_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 def _unescaped(run: str) -> str:
     if "\\" not in run:
         return run
-    return _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)) if escape[1] else _ESCAPES[escape[2]], run)
+    return _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)) if escape[1] else ESCAPES[escape[2]], run)
 
 
 class Tokens:
@@ -144,14 +139,14 @@ class Tokens:
         return here
 
     def _structure(self, text: str, here: int) -> int:
-        here = behind(_BLANKS, text, here)
+        here = behind(BLANKS, text, here)
         if here == len(text):
             return here
         move = _MOVES[self._expect].get(text[here])
         if move is None:
             self.broken = True
-        elif move in _TO:
-            self._expect = _TO[move]
+        elif isinstance(move, _Expect):
+            self._expect = move
         elif move is _Move.SCALAR:
             self._scalar = ""
             self._state = self._in_scalar
@@ -227,12 +222,12 @@ class Tokens:
                 self._escape += char
                 return here + 1
             escape, letter = self._escape[0], self._escape[1:]
-            self._piece(("\\" + escape if is_letter else _ESCAPES[escape]) + letter)
+            self._piece(("\\" + escape if is_letter else ESCAPES[escape]) + letter)
             self._state = self._string
             return here
         self._escape += char
-        if self._escape in _ESCAPES and char not in BEFORE_LETTERS:
-            self._piece(_ESCAPES[char])
+        if self._escape in ESCAPES and char not in BEFORE_LETTERS:
+            self._piece(ESCAPES[char])
             self._state = self._string
         elif _CODE.fullmatch(self._escape):
             self._piece(chr(int(self._escape[1:], 16)))

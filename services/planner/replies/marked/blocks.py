@@ -125,29 +125,26 @@ class Blocks:
             self.warn("duplicate_block")
             return
         kept = self._suggestions[name] = []
-        read = self._value if name == SUGGESTED_VALUES else self._action
         for item in items:
-            found = read(item if isinstance(item, Mapping) else {})
+            found = self._suggestion(name, item if isinstance(item, Mapping) else {})
             if isinstance(found, str):
                 self.warn(found)
             else:
                 kept.append(found)
 
-    def _value(self, item: Mapping[str, Any]) -> dict[str, str] | str:
-        label, value = item.get("label"), item.get("value")
-        if not _is_text(label) or not _is_text(value):
+    def _suggestion(self, name: str, item: Mapping[str, Any]) -> dict[str, str] | str:
+        """Return a suggestion, or the code of what is wrong with it."""
+        key = "value" if name == SUGGESTED_VALUES else "action"
+        label, chosen = item.get("label"), item.get(key)
+        if not _is_text(label) or not _is_text(chosen):
             return "invalid_suggestion_item"
-        return {"label": label, "value": value}
-
-    def _action(self, item: Mapping[str, Any]) -> dict[str, str] | str:
-        label, action = item.get("label"), item.get("action")
-        if not _is_text(label) or not _is_text(action):
-            return "invalid_suggestion_item"
-        if action not in self._actions:
+        if key == "value":
+            return {"label": label, "value": chosen}
+        if chosen not in self._actions:
             return "unregistered_action"
         if item.get("handler") != HANDLER:
             return "invalid_action_handler"
-        return {"label": label, "action": action, "handler": HANDLER}
+        return {"label": label, "action": chosen, "handler": HANDLER}
 
 
 def _is_text(value: Any) -> TypeGuard[str]:

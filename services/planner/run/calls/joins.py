@@ -102,11 +102,6 @@ def branch_of(call: PlannedCall, observed: Observed) -> Branch:
     return Branch(call.tool, call.args, observed.observation, observed.artifacts, failure)
 
 
-def results_of(branches: Sequence[Branch]) -> list[Any]:
-    """Return what the model may see of the branches that succeeded, in step order."""
-    return [branch.observation for branch in branches if branch.failure is None]
-
-
 def check_plan(plan_args: Mapping[str, Any], specs: Specs) -> list[PlanComplaint]:
     """Return what keeps a plan from running; an empty list when every step may run.
 

@@ -71,7 +71,7 @@ class StrategyState:
     """What the strategy of a run keeps of the log: this base, or the strategy's own subclass with fields of its own.
 
     The rules of a run store the state and never look inside. Only the strategy's `fold` makes a new one. The properties
-    are all that the rules ask of it. `strategies.registry` closes the union of the states.
+    are all that the rules ask of it.
     """
 
     @property

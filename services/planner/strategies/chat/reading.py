@@ -20,7 +20,7 @@ from services.planner.models.types import Reply
 from services.planner.replies.marked.blocks import Response
 from services.planner.replies.marked.scanner import MarkerScanner
 from services.planner.replies.plain_text import TextStream, is_action, read_plain
-from services.planner.replies.strict_json import NotJson, loads_leniently
+from services.planner.replies.strict_json import loads_or
 from services.planner.run.ending.terminal import ELEMENTS
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid, form_of
 from services.planner.strategies.react.reading import ReactReading
@@ -133,7 +133,9 @@ class ChatReading(ReactReading):
                 complaint = one.complaint if isinstance(one, Invalid) else NOT_TOGETHER
                 refused[len(calls)] = Fault(code="invalid_args", reason=complaint)
                 name = _NOT_OF_NAMES.sub("_", call["function"]["name"])[:MAX_NAME_CHARACTERS]
-                calls.append((name or "unnamed", _args_in(call["function"]["arguments"])))
+                text = call["function"]["arguments"]
+                args = loads_or(text) if len(text) <= MAX_INLINE_BYTES else None
+                calls.append((name or "unnamed", args if isinstance(args, dict) else {}))
         return Calls(
             node=calls[0][0] if len(calls) == 1 else PLAN,
             calls=tuple(calls),
@@ -145,12 +147,3 @@ class ChatReading(ReactReading):
 
     def _allowed(self) -> str:
         return "Call a tool, or answer with text." if self._listed else "There are no tools: answer with text."
-
-
-def _args_in(text: str) -> dict[str, Any]:
-    """Return the arguments of a call that is not made, as far as they are an object of a usual size."""
-    try:
-        found = loads_leniently(text) if len(text) <= MAX_INLINE_BYTES else None
-    except NotJson:
-        return {}
-    return found if isinstance(found, dict) else {}

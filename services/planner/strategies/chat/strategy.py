@@ -17,15 +17,13 @@ from typing import Any
 from contracts.runs.events import Repaired, RunEvent, RunStarted, Step
 from contracts.runs.pages import PageView
 from contracts.tools.messages import ToolSpec
-from services.planner import conversation
 from services.planner.agents import Agent
-from services.planner.conversation import Dialect, texts
-from services.planner.conversation import texts as shared_texts
+from services.planner.conversation import native, texts
 from services.planner.conversation.catalogue import HINT_LIMIT, clean, shown_name
 from services.planner.conversation.encoding import compact
-from services.planner.conversation.messages import CACHE_MARK, Message, between, minute_of, rejection, says
+from services.planner.conversation.messages import Message, between, guidance, minute_of, rejection, says, system
 from services.planner.conversation.native import NativeTools
-from services.planner.conversation.rendering import JsonActions
+from services.planner.conversation.rendering import Dialect, JsonActions
 from services.planner.conversation.task_tools import with_agents
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest
@@ -89,9 +87,7 @@ def system_message(
     """
     parts = [stable_text(view, tools, agent, types, further), *([changing_text(view, asked_at)] if view else [])]
     # The blank line between them belongs to the second, so that providers without parts of a message see it too.
-    texts = [parts[0], *(f"\n\n{part}" for part in parts[1:])]
-    content = [{"type": "text", "text": each, "cache_control": CACHE_MARK} for each in texts]
-    return {"role": "system", "content": content}
+    return system(parts[0], *(f"\n\n{part}" for part in parts[1:]))
 
 
 def stable_text(
@@ -102,17 +98,10 @@ def stable_text(
     further: Sequence[str] = (),
 ) -> str:
     """Return the sections that stay the same on a page: of the eight, 1, 2, 6, 7 and 8."""
-    skills = [f"- {skill.strip()}" for skill in agent.skills]
-    guidance = "\n".join(part for part in [agent.system_prompt.strip(), *skills] if part)
     payloads = [types[name] for name in (view.payloads if view is not None else []) if name in types]
     instructions = [each.instructions or f"{each.marker}: {each.description}" for each in payloads]
     actions = view.client_actions if view is not None else []
-    identity = [
-        IDENTITY,
-        _PROPOSALS if payloads else "",
-        shared_texts.DATA,
-        f"# Guidance\n{guidance}" if guidance else "",
-    ]
+    identity = [IDENTITY, _PROPOSALS if payloads else "", texts.DATA, guidance(agent)]
     capabilities = [
         _listed("TOOLS:", [f"- {shown_name(each.name)}: {clean(each.description, HINT_LIMIT)}" for each in tools]),
         _listed(_STRUCTURED, [_blocks(instructions)] if instructions else []),
@@ -147,8 +136,8 @@ def _listed(head: str, lines: Sequence[str]) -> str:
     return "\n".join([head, *lines]) if lines else ""
 
 
-def _blocks(texts: Sequence[str]) -> str:
-    return "\n\n".join(filter(None, texts))
+def _blocks(blocks: Sequence[str]) -> str:
+    return "\n\n".join(filter(None, blocks))
 
 
 def _joined(*sections: tuple[str, str]) -> str:
@@ -183,13 +172,13 @@ class Chat(AskingStrategy):
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
         """Build a request: the stable prefix, the history, and the notes of this turn."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
-        started, native = run.started, run.started.action_transport == "tools"
+        started, is_native = run.started, run.started.action_transport == "tools"
         tools, tasks = with_agents(_of_page(started, tools), started.tasks), started.tasks is not None
 
         def render() -> Prefix:
-            functions = conversation.native.functions(tools, tasks=tasks, only_tools=True)
+            functions = native.functions(tools, tasks=tasks, only_tools=True)
             further = [texts.TASKS] if tasks else []
-            if functions and not native:  # The model is not offered native calls.
+            if functions and not is_native:  # The model is not offered native calls.
                 listed = "\n".join(compact(each["function"]) for each in functions)
                 further.append(texts.FUNCTIONS.format(functions=listed))
             view, asked_at = started.page_view, started.request.requested_at
@@ -197,24 +186,24 @@ class Chat(AskingStrategy):
 
         of_page = started.run_id if started.page_view is not None else ""
         asked = tuple(started.tasks.agents.items()) if started.tasks is not None else ()
-        key = (tuple(started.tools.values()), started.request.agent, native, tasks, len(tools), of_page, asked)
-        system, functions = self._prefix(key, render)
+        key = (tuple(started.tools.values()), started.request.agent, is_native, tasks, len(tools), of_page, asked)
+        prefix, functions = self._prefix(key, render)
         if run.collected.readable and READ_ARTIFACT not in started.tools:
             # Appended last, so that the prefix before it stays unchanged.
-            functions = [*functions, *conversation.native.functions([READ_ARTIFACT_SPEC], only_tools=True)]
+            functions = [*functions, *native.functions([READ_ARTIFACT_SPEC], only_tools=True)]
         facts = self._facts(run, tools, tasks_allowed=tasks)
         notes = self._renderer.rejections(run)
         if facts.steps_left == 1 or facts.tool_calls_left == 0:
             because = "this is your last reply" if facts.steps_left == 1 else "no tool call is left"
             notes.append(says("user", LAST.format(because=because)))
-        return self._request(run, facts, system, notes, functions=functions or None if native else None)
+        return self._request(run, facts, prefix, notes, functions=functions or None if is_native else None)
 
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> ChatReading:
         """Start reading a part."""
         assert run.started is not None  # noqa: S101, see request
         tools, state = with_agents(_of_page(run.started, tools), run.started.tasks), states.state_of(run)
         # A tool of the run with this name replaces the built-in one.
-        specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {conversation.shown_name(spec.name): spec for spec in tools}
+        specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {shown_name(spec.name): spec for spec in tools}
         return ChatReading(
             specs,
             lambda: state.scanner(run),

@@ -5,7 +5,6 @@ The plan is the arguments of a native call, or an object in a text.
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -24,14 +23,14 @@ from contracts.runs.step_events import ReplyForm, ReplyShape
 from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line
 from services.planner.models.types import CallPiece, Reply
-from services.planner.replies.actions import FINAL_FIELDS, meant, renamed
-from services.planner.replies.actions.reading import bounded
+from services.planner.replies.actions.names import FINAL_FIELDS, meant
+from services.planner.replies.actions.reading import bounded, renamed
 from services.planner.replies.actions.scan import Broken, Scan, ThoughtEnds
 from services.planner.replies.answer_stream.stream import ObjectStream
 from services.planner.replies.answer_stream.tokens import Token, Tokens
 from services.planner.replies.notations import Written
 from services.planner.replies.plain_text import PLAN_KEYS, Plain, TextStream, answer_in, begins_action, read_plain
-from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads_leniently, well_formed_object
+from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads, loads_or, well_formed_object
 from services.planner.replies.thoughts import Head, apart
 from services.planner.run.turn.decision import Decision, Final, form_of
 from services.planner.strategies.base import Habit, Reading
@@ -95,7 +94,7 @@ def arguments_of(text: str, max_depth: int) -> Any:
     if not text.strip():
         return {}
     try:
-        return loads_leniently(text)
+        return loads(text, lenient=True)
     except NotJson as error:
         raise NoPlan(_broken(error, max_depth)) from None
 
@@ -148,13 +147,8 @@ def plan_alone_in(text: str, max_depth: int) -> dict[str, Any]:
 
 def fenced_plans_in(text: str) -> list[dict[str, Any]]:
     """Return the plans of calls in the code fences of a text."""
-    found = []
-    for fence in _FENCES.finditer(text):
-        with suppress(NotJson):
-            value = loads_leniently(fence[1])
-            if isinstance(value, dict) and value.get("type") == TOOL_CALLS:
-                found.append(value)
-    return found
+    values = (loads_or(fence[1]) for fence in _FENCES.finditer(text))
+    return [value for value in values if isinstance(value, dict) and value.get("type") == TOOL_CALLS]
 
 
 def has_known_type(value: dict[str, Any]) -> bool:

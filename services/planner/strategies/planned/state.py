@@ -5,13 +5,12 @@ ended at once.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
+from contracts.runs.events import Observed, Step
 from contracts.runs.plans import CallStatus, Plan, PlanCall, PlanError
 from runwire.plans import holds_templates
-from services.planner.run.state.history import Decided, Executed, Item
 from services.planner.run.state.run import Run, StrategyState
 from services.planner.run.turn.decision import OwnDecision
 
@@ -103,38 +102,6 @@ class PlannedState(StrategyState):
 def state_of(run: Run) -> PlannedState:
     """Return the state of a run with this strategy."""
     return run.strategy_state if isinstance(run.strategy_state, PlannedState) else PlannedState()
-
-
-def fold(run: Run, event: RunEvent) -> PlannedState:
-    """Return the state after an event, which the run has taken in already."""
-    state = state_of(run)
-    match event:
-        case RunStarted():
-            return PlannedState()
-        case Asked() if len(run.inputs.read) > state.inputs_read:
-            return PlannedState(inputs_read=len(run.inputs.read))
-        case Step(status="started", plan=Plan()):
-            return replace(state, plan=ActivePlan(event))
-        case Step(errors=[_, *_]):
-            return replace(state, plan=ActivePlan(event, has_ended=True))
-        case Step(node="execute", status=status) if state.plan is not None:
-            if status == "started":
-                return replace(state, plan=replace(state.plan, has_begun=True))
-            is_late = event.deadline_at is not None
-            ended = replace(state.plan, has_ended=True, is_late=is_late, halt_reason=event.halt_reason)
-            return replace(state, plan=replace(ended, ended_as=tuple(event.statuses)))
-        case _:
-            return state
-
-
-def view(run: Run, step: Step) -> Item | None:
-    """Return what a step adds to the conversation: a plan with what came of it, or an answer."""
-    plan = state_of(run).plan
-    if step.errors:
-        return Executed(step)
-    if step.node == EXECUTE and plan is not None:
-        return None if step.status == "started" else Executed(plan.step, step, tuple(run.observed.values()))
-    return Decided(step) if step.status == "started" and step.answer is not None else None
 
 
 def call_id(step: Step, index: int) -> str:

@@ -11,7 +11,7 @@ Rule 3: of a result the model reads what is not hidden from it, the tool's text,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from contracts.runs.events import ActionTransport, Asked, Observed, Repaired, RunEvent, RunStarted, Step
@@ -21,15 +21,15 @@ from contracts.runs.requests import RunLimits
 from contracts.tools.messages import ToolSpec
 from runwire.plans import PlanBounds, error_line
 from services.planner.agents import Agent
-from services.planner.conversation import texts as shared_texts
+from services.planner.conversation import texts
 from services.planner.conversation.catalogue import render_catalogue, shown_name
 from services.planner.conversation.encoding import compact
-from services.planner.conversation.messages import CACHE_MARK, Message, as_data, rejection, says
+from services.planner.conversation.messages import Message, as_data, rejection, says, system
 from services.planner.conversation.rendering import JsonActions
 from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
 from services.planner.run.commands import Command, Handling, Rules
-from services.planner.run.state.history import Executed, Item
+from services.planner.run.state.history import Decided, Executed, Item
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn.decide import step_of
 from services.planner.run.turn.decision import OwnDecision
@@ -140,12 +140,11 @@ def system_message(
         IDENTITY,
         NATIVE_OUTPUT if transport == "tools" else JSON_OUTPUT,
         TEMPLATES if tools else "",
-        shared_texts.DATA,
+        texts.DATA,
         render_catalogue(tools, with_results=True) if tools else f"# Tools\n{NO_TOOLS}",
         limits_section(limits, max_calls),
     ]
-    text = "\n\n".join(section for section in sections if section)
-    return {"role": "system", "content": [{"type": "text", "text": text, "cache_control": CACHE_MARK}]}
+    return system("\n\n".join(filter(None, sections)))
 
 
 def planning_function(tools: Sequence[ToolSpec]) -> dict[str, Any]:
@@ -262,11 +261,33 @@ class Planned(AskingStrategy):
 
     def fold(self, run: Run, event: RunEvent) -> states.PlannedState:
         """Return the plan after an event."""
-        return states.fold(run, event)
+        state = states.state_of(run)
+        match event:
+            case RunStarted():
+                return states.PlannedState()
+            case Asked() if len(run.inputs.read) > state.inputs_read:
+                return states.PlannedState(inputs_read=len(run.inputs.read))
+            case Step(status="started", plan=Plan()):
+                return replace(state, plan=states.ActivePlan(event))
+            case Step(errors=[_, *_]):
+                return replace(state, plan=states.ActivePlan(event, has_ended=True))
+            case Step(node=states.EXECUTE, status="started") if state.plan is not None:
+                return replace(state, plan=replace(state.plan, has_begun=True))
+            case Step(node=states.EXECUTE) if state.plan is not None:
+                is_late = event.deadline_at is not None
+                ended = replace(state.plan, has_ended=True, is_late=is_late, halt_reason=event.halt_reason)
+                return replace(state, plan=replace(ended, ended_as=tuple(event.statuses)))
+            case _:
+                return state
 
     def view(self, run: Run, step: Step) -> Item | None:
         """Return a plan with what came of it, or an answer."""
-        return states.view(run, step)
+        plan = states.state_of(run).plan
+        if step.errors:
+            return Executed(step)
+        if step.node == states.EXECUTE and plan is not None:
+            return None if step.status == "started" else Executed(plan.step, step, tuple(run.observed.values()))
+        return Decided(step) if step.status == "started" and step.answer is not None else None
 
     def on_step_ended(
         self, run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()
@@ -304,23 +325,23 @@ class Planned(AskingStrategy):
         started, is_native = run.started, run.started.action_transport == "tools"
 
         def render() -> Prefix:
-            system = system_message(
+            prefix = system_message(
                 agent,
                 tools,
                 limits=started.limits,
                 transport=started.action_transport,
                 max_calls=self._bounds.max_calls,
             )
-            return system, [planning_function(tools)] if is_native else []
+            return prefix, [planning_function(tools)] if is_native else []
 
         key = (tuple(started.tools.values()), started.request.agent, started.limits, started.action_transport)
-        system, functions = self._prefix((*key, len(tools)), render)
+        prefix, functions = self._prefix((*key, len(tools)), render)
         facts = self._facts(run, tools, stage=states.state_of(run).stage)
         asks_plan = facts.stage == states.PLAN and not facts.text_alone
         return self._request(
             run,
             facts,
-            system,
+            prefix,
             self._notes(run, facts),
             functions=functions if asks_plan and is_native else None,
             must_call=True,

@@ -16,9 +16,10 @@ from contracts.tools.messages import ToolSpec
 from services.planner.conversation import native
 from services.planner.conversation.task_tools import RUN_AGENT, TASK_SPECS, AgentTool, agent_task, call_name
 from services.planner.models.types import Reply
-from services.planner.replies.actions import Normalized, meant, normalize_action, opcode_of, renamed
 from services.planner.replies.actions.arguments import task_args
-from services.planner.replies.actions.names import ALIAS_MODES, spelled
+from services.planner.replies.actions.names import ALIAS_MODES, meant, opcode_of, spelled
+from services.planner.replies.actions.normalize import Normalized, normalize_action
+from services.planner.replies.actions.reading import renamed
 from services.planner.replies.answer_stream import AnswerStream, settle
 from services.planner.replies.notations import MAX_LEAD_IN_CHARACTERS, Written, find
 from services.planner.replies.plain_text import TextStream, answer_in, read_plain

@@ -12,9 +12,10 @@ from typing import Any
 from contracts.runs.events import ActionFormat
 from contracts.runs.step_events import ReplyForm
 from contracts.tools.messages import ToolSpec
-from services.planner import conversation
 from services.planner.agents import Agent
 from services.planner.conversation import native
+from services.planner.conversation.catalogue import shown_name
+from services.planner.conversation.messages import budget_notes, system_message
 from services.planner.conversation.task_tools import with_agents
 from services.planner.models.types import CallPiece, ModelRequest, Reply
 from services.planner.replies.plain_text import TextStream, is_action, read_plain
@@ -108,11 +109,11 @@ class React(AskingStrategy):
         """Build a request: the stable prefix, the history, and the notes of this turn (repairs, budgets)."""
         assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
         started = run.started
-        native, tasks = started.action_transport == "tools", started.tasks is not None
+        is_native, tasks = started.action_transport == "tools", started.tasks is not None
         tools = with_agents(tools, started.tasks)
 
         def render() -> Prefix:
-            system = conversation.system_message(
+            system = system_message(
                 agent,
                 tools,
                 limits=started.limits,
@@ -120,29 +121,27 @@ class React(AskingStrategy):
                 transport=started.action_transport,
                 tasks=tasks,
             )
-            return system, conversation.native.functions(tools, tasks=tasks) if native else []
+            return system, native.functions(tools, tasks=tasks) if is_native else []
 
         key = (tuple(started.tools.values()), started.request.agent, started.limits, started.action_format)
         asked = tuple(started.tasks.agents.items()) if started.tasks is not None else ()
         system, functions = self._prefix((*key, started.action_transport, len(tools), tasks, asked), render)
-        if native and run.collected.readable and READ_ARTIFACT not in started.tools:
+        if is_native and run.collected.readable and READ_ARTIFACT not in started.tools:
             # A model can only call listed functions. Appended last, so that the prefix before it stays unchanged.
-            functions = [*functions, *conversation.native.functions([READ_ARTIFACT_SPEC])[:1]]
-        legacy = not native and started.action_format == "legacy"
+            functions = [*functions, *native.functions([READ_ARTIFACT_SPEC])[:1]]
+        legacy = not is_native and started.action_format == "legacy"
         facts = self._facts(run, tools, tasks_allowed=tasks, legacy=legacy)
         notes = self._renderer.rejections(run)
         if not facts.text_alone:
-            notes += conversation.budget_notes(
-                steps_left=facts.steps_left, tool_calls_left=facts.tool_calls_left, legacy=legacy
-            )
+            notes += budget_notes(steps_left=facts.steps_left, tool_calls_left=facts.tool_calls_left, legacy=legacy)
         return self._request(
             run,
             facts,
             system,
             notes,
-            functions=functions if native else None,
+            functions=functions if is_native else None,
             must_call=not facts.text_alone,
-            is_json=not native and not facts.text_alone,
+            is_json=not is_native and not facts.text_alone,
         )
 
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> ReactReading:
@@ -150,10 +149,10 @@ class React(AskingStrategy):
         assert run.started is not None  # noqa: S101, see request
         tools = with_agents(tools, run.started.tasks)
         # A tool of the run with this name replaces the built-in one.
-        specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {conversation.shown_name(spec.name): spec for spec in tools}
+        specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {shown_name(spec.name): spec for spec in tools}
         tasks = run.started.tasks is not None
-        native = run.started.action_transport == "tools"
-        action_format: ActionFormat = "auto" if native else run.started.action_format
+        is_native = run.started.action_transport == "tools"
+        action_format: ActionFormat = "auto" if is_native else run.started.action_format
         options: dict[str, Any] = {
             "action_format": action_format,
             "native_reasoning": self._native_reasoning,
@@ -161,5 +160,5 @@ class React(AskingStrategy):
             "habit": self._habit(run),
         }
         if run.final_args is not None:
-            return (NativeTextReading if native else TextReading)(specs, run.final_args, **options)
-        return (NativeReading if native else ReactReading)(specs, **options)
+            return (NativeTextReading if is_native else TextReading)(specs, run.final_args, **options)
+        return (NativeReading if is_native else ReactReading)(specs, **options)
