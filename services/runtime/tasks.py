@@ -72,6 +72,24 @@ def start_in(tasks: set[asyncio.Task[Result]], work: Coroutine[Any, Any, Result]
     return task
 
 
+class Later:
+    """Work that begins in so many seconds, unless it is cancelled before. Until then it is a timer, and no task."""
+
+    def __init__(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    def cancel(self) -> None:
+        """End it, or let it never begin."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._work())
+
+
 async def every(
     pause_s: float,
     work: Callable[[], Awaitable[object]],

@@ -58,7 +58,7 @@ class Dispatcher:
         """
         sends = [self._send(run, call, again=call.call_id in command.again) for call in command.calls]
         # A session gets the tasks of one reply in their order: the last one may seal the group of all.
-        in_order = all(call.tool in TASK_TOOLS for call in command.calls)
+        in_order = len(sends) == 1 or all(call.tool in TASK_TOOLS for call in command.calls)
         sent = [await each for each in sends] if in_order else await asyncio.gather(*sends)
         outcomes = [each.outcome for each in sent if each.outcome is not None]
         progress = replace(

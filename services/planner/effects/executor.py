@@ -37,6 +37,7 @@ from services.planner.run.people.input_rules import ADMITTED, Checked, texts_of
 from services.planner.run.state.run import Begun, Run
 from services.planner.run.turn.decide import resolve_decision, text_of
 from services.planner.run.turn.decision import Decision, Failed, Invalid
+from services.runtime.tasks import Later
 from services.shared import metrics
 from services.shared.budgets.totals import KeyDay
 
@@ -250,9 +251,8 @@ class Effects:
                 return replace(progress, triaged=triaged) if triaged is not None else None
             case AskCritique(_, args):
                 # It ends before the deadline, which would discard the answer.
-                left_ms = math.inf if run.deadline_at is None else run.deadline_at - unix_ms()
                 answer_text = terminal.answered(run, args).raw_answer
-                judging = model_requests.critique(run, answer_text, left_ms / 1000 - CRITIQUE_MARGIN_S)
+                judging = model_requests.critique(run, answer_text, _left_s(run) - CRITIQUE_MARGIN_S)
                 critique = await self._watched(asked, judging)
                 return replace(progress, critique=critique) if critique is not None else None
             case _:
@@ -266,7 +266,7 @@ class Effects:
         publisher = self._publisher(run, asked)
         warnings: list[str] = []
         stream, reading = await self._parts.model_requests.think(run, unix_ms(), warnings.extend)
-        expiring = asyncio.create_task(self._expire(run, publisher))
+        expiring = Later(_left_s(run), partial(self._expire, publisher))
 
         def answer_of(decision: Decision) -> tuple[Decision, str]:
             # The reply came in time. The deadline may pass while its rest is stored; that does not change it.
@@ -295,16 +295,12 @@ class Effects:
             logger.info("model_call_abandoned", turn=asked.turn, attempt=asked.attempt)
         return decision
 
-    async def _expire(self, run: Run, publisher: ChunkPublisher) -> None:
-        """Abandon the call when the run's deadline passes, even if its timer message is late."""
-        while run.deadline_at is not None:
-            left_ms = run.deadline_at - unix_ms()
-            if left_ms <= 0:
-                await self._time_slice.take()  # Runs that one tenant requested together reach their deadlines together.
-                publisher.abandon()
-                return
-            await asyncio.sleep(left_ms / 1000)
-            run = await self._parts.logs.load(self._address, fresh=True)  # It may have been topped up.
+    async def _expire(self, publisher: ChunkPublisher) -> None:
+        """Abandon the call once the deadline of its log has passed, even if its timer message is late."""
+        while (left_s := _left_s(await self._parts.logs.load(self._address, fresh=True))) > 0:  # noqa: ASYNC110, the clock
+            await asyncio.sleep(left_s)
+        await self._time_slice.take()  # Runs that one tenant requested together reach their deadlines together.
+        publisher.abandon()
 
     def _publisher(self, run: Run, asked: Asked) -> ChunkPublisher:
         tail = self._parts.logs.tail(self._address, asked.holder)
@@ -393,6 +389,10 @@ def _counted(decision: Decision) -> list[str]:
     if isinstance(decision, Invalid | Failed):
         return ["invalid" if isinstance(decision, Invalid) else "failed"]
     return [] if decision.form is None else [decision.form.form, *decision.form.rules]
+
+
+def _left_s(run: Run) -> float:
+    return math.inf if run.deadline_at is None else (run.deadline_at - unix_ms()) / 1000
 
 
 def _has_critique(run: Run) -> bool:

@@ -75,7 +75,10 @@ async def ask(
         consuming.cancel()
         publisher.stop()
         await watch.stop()
-        await _close(consuming, stream)
+        if consuming.done():
+            await stream.aclose()  # A model closes its request before its Reply.
+        else:
+            await _close(consuming, stream)
 
 
 async def _close(consuming: asyncio.Task[Decision], stream: AsyncGenerator[Delta | Reply, None]) -> None:

@@ -11,6 +11,7 @@ from contracts.wire import subjects
 from contracts.wire.records import types_in
 from services.messaging.connection import Bus
 from services.messaging.nats_connection import Subscription
+from services.runtime.tasks import Later
 
 logger = structlog.get_logger(__name__)
 
@@ -39,21 +40,15 @@ class OwnershipWatch:
         self._subject = subjects.live_log(address.tenant, address.run)
         self._check = check
         self._subscription: Subscription | None = None
-        self._checking: asyncio.Task[None] | None = None
         self._stopped = False
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._begin)
+        self._checking = Later(WATCH_AFTER_S, self._subscribe_and_check)
 
     async def stop(self) -> None:
         """Stop watching. A running check is cancelled, since it would wait while NATS is unavailable."""
         self._stopped = True
-        self._timer.cancel()
-        if self._checking is not None:
-            self._checking.cancel()
+        self._checking.cancel()
         if self._subscription is not None:
             await self._subscription.stop()
-
-    def _begin(self) -> None:
-        self._checking = asyncio.create_task(self._subscribe_and_check())
 
     async def _subscribe_and_check(self) -> None:
         subscription = await self._bus.subscribe(self._subject, self._on_log)

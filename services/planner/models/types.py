@@ -158,7 +158,7 @@ class Model(Protocol):
     """A language model."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
-        """Send one request. Yield the reply's deltas and, last, the Reply.
+        """Send one request. Yield the reply's deltas and, last, when the request is closed, the Reply.
 
         `aclose()` of the generator closes the request at once. Raises ModelFailed.
         """

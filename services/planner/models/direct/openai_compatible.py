@@ -14,8 +14,8 @@ Rule 6: proxies come from the environment, credentials never do: aiohttp's `trus
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -107,9 +107,9 @@ class OpenAICompatibleModel:
             if response.status >= _FIRST_REDIRECT_STATUS:
                 failure = await timeouts.wait(self._refusal(request.model, response))
             else:
-                deltas = self._deltas(request.model, response, reader)
-                while (delta := await timeouts.wait(anext(deltas, None))) is not None:
-                    yield delta
+                async with aclosing(self._deltas(request.model, response, reader, timeouts)) as deltas:
+                    async for delta in deltas:
+                        yield delta
                 if reader.error is not None:
                     failure = failure_of(request.model, None, {}, reader.error, after_output=reader.begun)
                 elif not reader.text.strip() and not reader.tool_calls:
@@ -171,29 +171,30 @@ class OpenAICompatibleModel:
         return failure_of(model, status, headers, error_in(body))
 
     async def _deltas(
-        self, model: str, response: aiohttp.ClientResponse, reader: ReplyReader
+        self, model: str, response: aiohttp.ClientResponse, reader: ReplyReader, timeouts: limits.ReplyTimeouts
     ) -> AsyncGenerator[Delta, None]:
         # A completion that is sent whole is one line.
         is_whole = response.content_type == "application/json"
         lines = limits.WholeLines(model, self._limits.reply if is_whole else self._limits.line)
-        async for piece in self._pieces(model, response, self._limits.reply):
-            for delta in _joined([delta for line in lines.feed(piece) for delta in reader.read_line(line)]):
-                yield delta
-            if reader.ended or reader.error is not None:
-                break
-        else:
-            for delta in reader.read_line(lines.rest()):
-                yield delta
+        async with aclosing(self._pieces(model, response, self._limits.reply)) as pieces:
+            while not reader.ended and reader.error is None:
+                piece = await timeouts.wait(anext(pieces, None))
+                whole = [lines.rest()] if piece is None else lines.feed(piece)
+                for delta in _joined([delta for line in whole for delta in reader.read_line(line)]):
+                    yield delta
+                if piece is None:
+                    break
         for delta in reader.end():
             yield delta
-        if reader.ended:  # What follows is read, so that the connection can be used again.
+        if reader.ended and not response.content.at_eof():
+            # What follows is read, so that the connection can be used again.
             with suppress(TimeoutError, aiohttp.ClientError):
                 async with asyncio.timeout(limits.REST_TIMEOUT_S):
                     while not response.content.at_eof():
                         if len(await response.content.readany()) > limits.MAX_REST_BYTES:
                             return
 
-    async def _pieces(self, model: str, response: aiohttp.ClientResponse, limit: int) -> AsyncIterator[bytes]:
+    async def _pieces(self, model: str, response: aiohttp.ClientResponse, limit: int) -> AsyncGenerator[bytes, None]:
         if (response.content_length or 0) > limit:
             raise limits.too_long(model, limit)
         unpacker = limits.Unpacker(model, limit, response.headers.get("content-encoding", ""))
