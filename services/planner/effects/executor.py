@@ -251,9 +251,8 @@ class Effects:
                 return replace(progress, triaged=triaged) if triaged is not None else None
             case AskCritique(_, args):
                 # It ends before the deadline, which would discard the answer.
-                answer_text = terminal.answered(run, args).raw_answer
-                judging = model_requests.critique(run, answer_text, _left_s(run) - CRITIQUE_MARGIN_S)
-                critique = await self._watched(asked, judging)
+                within_s, answer = _left_s(run) - CRITIQUE_MARGIN_S, terminal.answered(run, args).raw_answer
+                critique = await self._watched(asked, model_requests.critique(run, answer, within_s))
                 return replace(progress, critique=critique) if critique is not None else None
             case _:
                 assert_never(command)
@@ -297,7 +296,8 @@ class Effects:
 
     async def _expire(self, publisher: ChunkPublisher) -> None:
         """Abandon the call once the deadline of its log has passed, even if its timer message is late."""
-        while (left_s := _left_s(await self._parts.logs.load(self._address, fresh=True))) > 0:  # noqa: ASYNC110, the clock
+        load = partial(self._parts.logs.load, self._address, fresh=True)
+        while (left_s := _left_s(await load())) > 0:  # noqa: ASYNC110, the clock is no event
             await asyncio.sleep(left_s)
         await self._time_slice.take()  # Runs that one tenant requested together reach their deadlines together.
         publisher.abandon()
