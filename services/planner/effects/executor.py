@@ -251,8 +251,8 @@ class Effects:
                 return replace(progress, triaged=triaged) if triaged is not None else None
             case AskCritique(_, args):
                 # It ends before the deadline, which would discard the answer.
-                within_s, answer = _left_s(run) - CRITIQUE_MARGIN_S, terminal.answered(run, args).raw_answer
-                critique = await self._watched(asked, model_requests.critique(run, answer, within_s))
+                within_s, given = _left_s(run) - CRITIQUE_MARGIN_S, terminal.answered(run, args).raw_answer
+                critique = await self._watched(asked, model_requests.critique(run, given, within_s))
                 return replace(progress, critique=critique) if critique is not None else None
             case _:
                 assert_never(command)
