@@ -75,34 +75,25 @@ def subjects_page() -> str:
     return "\n\n".join((_SUBJECTS_HEAD, *parts)) + "\n"
 
 
-def stale() -> list[str]:
-    """Return the files that are missing, different or left over."""
-    wanted = schemas()
-    found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.json")}
-    stale_schemas = sorted({name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)})
-    pages = {ASYNCAPI: asyncapi.text(), SUBJECTS_PAGE: subjects_page()}
-    return stale_schemas + [
-        path.name for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
-    ]
-
-
-def write() -> None:
-    """Bring the files up to date."""
-    FOLDER.mkdir(exist_ok=True)
-    wanted = schemas()
-    for path in FOLDER.glob("*.json"):
-        if path.name not in wanted:
-            path.unlink()
-    for name, text in wanted.items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
-    ASYNCAPI.write_text(asyncapi.text(), encoding="utf-8")
-    SUBJECTS_PAGE.parent.mkdir(exist_ok=True)
-    SUBJECTS_PAGE.write_text(subjects_page(), encoding="utf-8")
+def stale() -> dict[Path, str | None]:
+    """Return the files that are missing, different or left over, each with what it should hold; None: no file."""
+    wanted: dict[Path, str | None] = dict.fromkeys(FOLDER.glob("*.json"))
+    wanted |= {FOLDER / name: text for name, text in schemas().items()}
+    wanted |= {ASYNCAPI: asyncapi.text(), SUBJECTS_PAGE: subjects_page()}
+    return {
+        path: text
+        for path, text in wanted.items()
+        if text != (path.read_text(encoding="utf-8") if path.exists() else None) or text is None
+    }
 
 
 if __name__ == "__main__":
-    if "--check" in sys.argv:
-        if outdated := stale():
-            sys.exit(f"contracts is stale: {', '.join(outdated)}. Run: make schemas")
-    else:
-        write()
+    outdated = stale()
+    if "--check" in sys.argv and outdated:
+        sys.exit(f"contracts is stale: {', '.join(path.name for path in outdated)}. Run: make schemas")
+    for path, text in outdated.items():
+        if text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from .artifacts import images
 from .artifacts import references as artifacts
-from .runs import inbox, prompts
+from .runs import inbox
 from .runs import requests as runs
 from .sessions import proposals, schedules, tasks
 from .sessions import records as sessions
@@ -128,7 +128,7 @@ BODIES = (
 # fmt: on
 _BY_NAME = {body.name: body for body in BODIES}
 """Messages that are more, or else, than a model of their name."""
-_MODELS = (artifacts, inbox, prompts, proposals, runs, schedules, sessions, tasks, tools)
+_MODELS = (artifacts, inbox, proposals, runs, schedules, sessions, tasks, tools)
 _ASIDE = (subjects.dead, subjects.handlings, subjects.held, subjects.planner_here, subjects.probe)
 CHANNELS = (*(row for row in subjects.SUBJECTS if row not in _ASIDE), *ENTRIES, *_ASIDE)
 

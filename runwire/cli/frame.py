@@ -2,7 +2,8 @@
 
 A command that asks the gateway is a coroutine function that is registered with `asks`. Its first argument is the
 client; it returns what is `Found`, an exit code, or nothing. An argument that is marked with an `Id` takes any unique
-beginning of one, and arrives whole.
+beginning of one, and arrives whole. A command that asks none is a function or coroutine function that is registered
+with `works`.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 Document = BaseModel | Sequence[BaseModel | dict[str, Any]] | dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
+W = TypeVar("W", bound=Callable[..., Any])
 
 _PATIENCE_S = 10.0
 """How long a command waits for a gateway that does not answer; a script may call it again."""
@@ -183,16 +185,49 @@ def asks(app: typer.Typer, name: str | None = None, cls: type[TyperCommand] | No
                     for argument, ids in marked:
                         if arguments[argument] is not None:
                             arguments[argument] = await ids.whole(client, arguments[argument])
-                    found = await work(client, **arguments)
-                return found.print(options["output"]) if isinstance(found, Found) else found or 0
+                    return _code(await work(client, **arguments), output)
 
-            end(lambda: asyncio.run(answered()), output=options.get("output", "text"))
+            output = options.get("output", "text")
+            end(lambda: asyncio.run(answered()), output=output)
 
         command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
         app.command(name, cls=cls)(command)
         return work
 
     return register
+
+
+def works(app: typer.Typer, *expected: type[Exception], name: str | None = None) -> Callable[[W], W]:
+    """Register a function that asks no gateway as a command, with -o where it returns what is `Found`.
+
+    `expected`: errors for people.
+    """
+
+    def register(work: W) -> W:
+        signature = inspect.signature(work)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        added = [inspect.Parameter("output", kind, default="text", annotation=Format)]
+
+        @functools.wraps(work)
+        def command(output: Output = "text", **arguments: Any) -> None:
+            def run() -> int:
+                found = work(**arguments)
+                return _code(asyncio.run(found) if inspect.iscoroutine(found) else found, output)
+
+            end(run, *expected, output=output)
+
+        own = signature.parameters.values()
+        shown = [*own, *(added if signature.return_annotation is Found else ())]
+        command.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        app.command(name)(command)
+        return work
+
+    return register
+
+
+def _code(found: Found | int | None, output: Output) -> int:
+    """Print what a command has found, and return its exit code."""
+    return found.print(output) if isinstance(found, Found) else found or 0
 
 
 def gateway_of(url: str | None, api_key: str | None = None) -> tuple[str, str | None]:

@@ -24,8 +24,7 @@ from contracts.runs.plans import PlanReport
 from contracts.sessions.records import SessionEntry, SessionStatus
 from contracts.wire import names
 from runwire.client.event_stream import RunStream, SessionStream
-from runwire.client.images import Image, image_inputs
-from runwire.client.options import RunOptions
+from runwire.client.options import Image, RunOptions, image_inputs
 from runwire.client.schedules import ScheduleMethods
 from runwire.client.tasks import TaskMethods
 from runwire.client.tools import ToolMethods

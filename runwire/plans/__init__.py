@@ -3,16 +3,23 @@
 `read_plan` reads what a model gave, `check_plan` checks its calls against the tools, `resolve` replaces the templates
 of one call by values. `report` says all of it for people and programs. `template_paths` lists what templates may name.
 
-`templates` has the grammar, `arguments` finds the strings of a call, `findings` bounds what a check finds, and `texts`
-says it in lines. `json_schema/` knows which fields a schema declares.
+`templates` has the grammar and finds the strings of a call, and `texts` says in lines what a check finds.
+`json_schema/` knows which fields a schema declares.
 """
 
 from contracts.runs.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarning
 
 from .checking import PlanBounds, PlanCheck, check_plan
 from .reading import DirectResponse, TemplatePath, read_plan, report, template_paths
-from .resolving import ArgumentsTooLarge, MissingOutputField, holds_templates, resolve
-from .templates import Template, is_candidate, parse_template
+from .templates import (
+    ArgumentsTooLarge,
+    MissingOutputField,
+    Template,
+    holds_templates,
+    is_candidate,
+    parse_template,
+    resolve,
+)
 from .texts import error_line, warning_line
 
 __all__ = [

@@ -18,8 +18,7 @@ from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
 from runwire.plans.checking import DEFAULT_BOUNDS, Faults, PlanBounds, check_plan
 from runwire.plans.json_schema.fields import Fields, Part, Presence
 from runwire.plans.json_schema.folding import ANY, Schema, Steps, TooManySteps
-from runwire.plans.resolving import ArgumentsTooLarge, MissingOutputField, resolve
-from runwire.plans.templates import Template, json_size, parse_template
+from runwire.plans.templates import ArgumentsTooLarge, MissingOutputField, Template, json_size, parse_template, resolve
 from runwire.plans.texts import MAX_ERRORS, error_line, warning_line
 
 

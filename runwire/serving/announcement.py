@@ -8,7 +8,6 @@ import contextlib
 import json
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -68,8 +67,7 @@ class Announcement:
         # This one is answered until the connection ends, since tool_runner asks with it whether the instance is there.
         own = subjects.micro_service("PING", self._tool.name, self.instance)
         await self._client.subscribe(own, cb=self._on_own_ping)
-        ping, stats = (_answering(self._client, answer) for answer in (self._ping, self._stats))
-        for verb, answer in {"PING": ping, "INFO": self._on_info, "STATS": stats}.items():
+        for verb, answer in {"PING": self._on_ping, "INFO": self._on_info, "STATS": self._on_stats}.items():
             for path in ((), (self._tool.name,), (self._tool.name, self.instance)):
                 subject = subjects.micro_service(verb, *path)
                 if subject != own:
@@ -91,25 +89,22 @@ class Announcement:
 
     async def _on_own_ping(self, message: Msg) -> None:
         self.offered.set()
-        await _answering(self._client, self._ping)(message)
+        await self._on_ping(message)
+
+    async def _on_ping(self, message: Msg) -> None:
+        await self._answer(message, {"type": "io.nats.micro.v1.ping_response", **self._identity})
 
     async def _on_info(self, message: Msg) -> None:
         if message.reply.startswith(f"answer.{self._tool.name}."):
             self._asked.append(message.reply)
-        await _answering(self._client, self._info)(message)
-
-    def _ping(self) -> dict[str, Any]:
-        return {"type": "io.nats.micro.v1.ping_response", **self._identity}
-
-    def _info(self) -> dict[str, Any]:
         endpoint = {**self._endpoint(), "metadata": {wire.SPEC_METADATA: self._tool.spec.model_dump_json()}}
-        return {**self._description(), "endpoints": [endpoint]}
+        await self._answer(message, {**self._description(), "endpoints": [endpoint]})
 
     def _description(self) -> dict[str, Any]:
         described = {"description": self._tool.spec.description}
         return {"type": "io.nats.micro.v1.info_response", **self._identity, **described}
 
-    def _stats(self) -> dict[str, Any]:
+    async def _on_stats(self, message: Msg) -> None:
         stats = self.stats
         endpoint = self._endpoint() | {
             "num_requests": stats.requests,
@@ -119,23 +114,13 @@ class Announcement:
             "average_processing_time": stats.processing_ns // max(stats.requests, 1),
         }
         started = stats.started.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        return {
-            "type": "io.nats.micro.v1.stats_response",
-            **self._identity,
-            "started": started,
-            "endpoints": [endpoint],
-        }
+        described = {"type": "io.nats.micro.v1.stats_response", **self._identity, "started": started}
+        await self._answer(message, {**described, "endpoints": [endpoint]})
+
+    async def _answer(self, message: Msg, described: dict[str, Any]) -> None:
+        if message.reply:
+            with contextlib.suppress(*NATS_ERRORS):  # Disconnected: the client repeats its request.
+                await self._client.publish(message.reply, json.dumps(described).encode())
 
     def _endpoint(self) -> dict[str, Any]:
         return {"name": self._tool.name, "subject": subjects.tool(self._tool.name), "queue_group": self._tool.name}
-
-
-def _answering(client: Client, answer: Callable[[], dict[str, Any]]) -> Callable[[Msg], Awaitable[None]]:
-    async def on_request(message: Msg) -> None:
-        if message.reply:
-            try:
-                await client.publish(message.reply, json.dumps(answer()).encode())
-            except NATS_ERRORS:
-                return  # Disconnected: the client repeats its request.
-
-    return on_request

@@ -22,7 +22,7 @@ from starlette.routing import Match
 from services.gateway.artifacts import routes as artifacts
 from services.gateway.catalogue import routes as catalogue
 from services.gateway.edge import description, playground
-from services.gateway.edge.addresses import Addresses
+from services.gateway.edge.answers import Addresses
 from services.gateway.edge.http_connection import connection_class
 from services.gateway.edge.origins import Origins
 from services.gateway.edge.routing import needs, new_router

@@ -9,7 +9,7 @@ import asyncio
 
 from nats.aio.msg import Msg
 
-from contracts.runs.prompts import Prompt, PromptRendered, PromptRequested
+from contracts.runs.inbox import Prompt, PromptRendered, PromptRequested
 from contracts.wire import subjects
 from contracts.wire.base import parsed
 from contracts.wire.records import VERSION_HEADER

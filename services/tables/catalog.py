@@ -8,7 +8,7 @@ Rule 3: names of tables are unique in a tenant, those of columns in a table, wit
 
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -196,17 +196,8 @@ def named(
 
 def _save_columns(connection: sa.Connection, table: Table) -> None:
     connection.execute(schema.columns.delete().where(schema.columns.c.table_id == table.table_id))
-    rows = [
-        {
-            "id": each.column_id,
-            "table_id": table.table_id,
-            "position": position,
-            "name": each.name,
-            "type": each.type,
-            "required": each.required,
-            "options": list(each.options),
-            "filter_display": each.filter_display,
-        }
-        for position, each in enumerate(table.columns)
-    ]
+    rows = []
+    for position, column in enumerate(table.columns):
+        stored = asdict(column)
+        rows.append({"id": stored.pop("column_id"), "table_id": table.table_id, "position": position, **stored})
     connection.execute(schema.columns.insert(), rows)

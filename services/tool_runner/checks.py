@@ -46,8 +46,7 @@ from services.tool_runner.check_rules import (
 from services.tool_runner.discovery.announcements import Announcement, choose
 from services.tool_runner.errors import CallFailed, Declined, InvalidArguments, InvalidResult, RunEnded
 from services.tool_runner.results.forms import BARE, artifact_type_of, form_of, skill_id_of
-from services.tool_runner.results.outcomes import elapsed_ms
-from services.tool_runner.results.reading import in_thread_if_large, read_result
+from services.tool_runner.results.outcomes import elapsed_ms, in_thread_if_large, read_result
 from services.tool_runner.transports.driver import Dropped, PreparedCall, ResultBody, ToolCaller
 
 logger = structlog.get_logger(__name__)

@@ -23,7 +23,6 @@ from services.shared.tools.approvals import is_allowed
 from services.shared.tools.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.calls.history import RunWatch, RunWatches
-from services.tool_runner.results.reading import paused, read_pause
 
 from .artifacts.arguments import check_arguments, resolve
 from .artifacts.images import ToolImages
@@ -46,8 +45,7 @@ from .errors import (
 )
 from .limits import Concurrency, Runners
 from .results import outcomes
-from .results.outcomes import RoundEnd, elapsed_ms
-from .results.reading import in_thread_if_large
+from .results.outcomes import RoundEnd, elapsed_ms, in_thread_if_large, paused, read_pause
 from .settings import ToolRunnerSettings
 from .transports.driver import Dropped, PreparedCall, ToolCaller
 

@@ -13,7 +13,7 @@ from contracts.wire.base import HttpInput, Message
 
 def test_the_folder_says_what_the_models_say() -> None:
     """After a change of a message: `make schemas`."""
-    assert stale() == []
+    assert not stale()
 
 
 def test_each_file_is_a_json_schema() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.events import Asked
-from contracts.runs.prompts import PromptRequested
+from contracts.runs.inbox import PromptRequested
 from contracts.wire import subjects
 from contracts.wire.records import VERSION_HEADER
 from services.planner.conversation.encoding import text_parts

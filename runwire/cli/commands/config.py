@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from runwire.cli.contexts import Context, Contexts
-from runwire.cli.exit_codes import end
-from runwire.cli.frame import Format, Found, Noun, table
+from runwire.cli.frame import Found, Noun, table, works
 from runwire.cli.printing import ERR, print_table, visible
 from runwire.local import configuration
 from runwire.local.supervisor import CannotLaunch
@@ -21,25 +20,21 @@ commands.add_typer(context, name="context")
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
 
-@config.command()
-def show(output: Format = "text") -> None:
+@works(config, CannotLaunch)
+def show() -> Found:
     """Show each setting that `runwire up` would read here, and where it comes from; secrets are hidden."""
+    rows = [[each.name, visible(each.shown), each.source] for each in configuration.settings(os.environ, Path())]
+    documents = [dict(zip(("name", "value", "source"), row, strict=True)) for row in rows]
 
-    def found() -> int:
-        rows = [[each.name, visible(each.shown), each.source] for each in configuration.settings(os.environ, Path())]
-        documents = [dict(zip(("name", "value", "source"), row, strict=True)) for row in rows]
+    def print_rows() -> None:
+        print_table([["setting", "value", "from"], *rows])
+        ERR.print("[dim]all others have their defaults: docs/operations.md[/dim]")
 
-        def print_rows() -> None:
-            print_table([["setting", "value", "from"], *rows])
-            ERR.print("[dim]all others have their defaults: docs/operations.md[/dim]")
-
-        return Found(documents, print_rows).print(output)
-
-    end(found, CannotLaunch, output=output)
+    return Found(documents, print_rows)
 
 
-@context.command("ls")
-def ls(output: Format = "text") -> None:
+@works(context)
+def ls() -> Found:
     """List the gateways that have a name; * is the one that commands take."""
     contexts = Contexts.read()
     known = sorted(contexts.known.items())
@@ -49,7 +44,7 @@ def ls(output: Format = "text") -> None:
     ]
     rows = [[f"{'*' if name == contexts.current else ' '} {name}", each.url] for name, each in known]
     nouns = "contexts: runwire context add NAME --url URL"
-    table(documents, ["  context", "gateway"], rows, nouns).print(output)
+    return table(documents, ["  context", "gateway"], rows, nouns)
 
 
 @context.command()

@@ -15,8 +15,7 @@ import typer
 
 from contracts.wire.names import InvalidName
 from contracts.wire.rights import LOCAL_TOOLS, OPERATOR, RELOADER, TOOLS_OPERATOR
-from runwire.cli.exit_codes import end
-from runwire.cli.frame import Format, Found
+from runwire.cli.frame import Found, works
 from runwire.cli.printing import print_table
 from runwire.credentials import identities
 from runwire.credentials.command_connection import reload_accounts
@@ -46,13 +45,13 @@ Server = Annotated[
 ]
 
 
-@credentials.command()
+@works(credentials, *_EXPECTED)
 def tool(names: list[str], out: Out = None, url: AsUrl = False, server: Server = None) -> None:
     """Make the credential of a process that serves these tools. It may serve no other."""
     _give(lambda known: known.add_tools(*names), f"Runwire tools: {', '.join(names)}", out, server, as_url=url)
 
 
-@credentials.command()
+@works(credentials, *_EXPECTED)
 def listener(
     tenant: str,
     run: Annotated[str | None, typer.Argument(help="The id of one run. Default: all runs of the tenant.")] = None,
@@ -65,7 +64,7 @@ def listener(
     _give(lambda known: known.add_listener(tenant, run), description, out, server, as_url=url)
 
 
-@credentials.command()
+@works(credentials, *_EXPECTED)
 def operator(
     tools: Annotated[bool, typer.Option("--tools", help="For `nats micro ls` among the tools instead.")] = False,
     out: Out = None,
@@ -77,43 +76,33 @@ def operator(
     _give(lambda _known: user, f"Runwire {user}", out, server, as_url=url)
 
 
-@credentials.command("ls")
-def list_credentials(output: Format = "text") -> None:
+@works(credentials, *_EXPECTED, name="ls")
+def list_credentials() -> Found:
     """List the credentials of tools and listeners."""
-    columns = ["user", "kind", "of"]
+    columns, known = ["user", "kind", "of"], identities.read(data_dir())
+    rows = [[user, "tool", ", ".join(names)] for user, names in sorted(known.tools.items()) if user != LOCAL_TOOLS]
+    rows += [
+        [user, "listener", f"tenant {tenant}" + (f", run {run}" if run else "")]
+        for user, (tenant, run) in sorted(known.listeners.items())
+    ]
 
-    def run() -> int:
-        known = identities.read(data_dir())
-        rows = [[user, "tool", ", ".join(names)] for user, names in sorted(known.tools.items()) if user != LOCAL_TOOLS]
-        rows += [
-            [user, "listener", f"tenant {tenant}" + (f", run {run}" if run else "")]
-            for user, (tenant, run) in sorted(known.listeners.items())
-        ]
+    def show() -> None:
+        if rows:
+            print_table([columns, *rows])
+        else:
+            sys.stdout.write("no credentials were made yet: `runwire credentials tool NAME` makes one\n")
 
-        def show() -> None:
-            if rows:
-                print_table([columns, *rows])
-            else:
-                sys.stdout.write("no credentials were made yet: `runwire credentials tool NAME` makes one\n")
-
-        return Found([dict(zip(columns, row, strict=True)) for row in rows], show).print(output)
-
-    end(run, *_EXPECTED)
+    return Found([dict(zip(columns, row, strict=True)) for row in rows], show)
 
 
-@credentials.command()
+@works(credentials, *_EXPECTED)
 def revoke(user: Annotated[str, typer.Argument(help="As `runwire credentials ls` names it.")]) -> None:
     """Take a credential back: its connections are closed at once."""
-
-    def run() -> int:
-        change(lambda known: known.revoke(user))
-        sys.stdout.write(f"{user} is revoked\n")
-        return 0
-
-    end(run, *_EXPECTED)
+    change(lambda known: known.revoke(user))
+    sys.stdout.write(f"{user} is revoked\n")
 
 
-@credentials.command()
+@works(credentials, *_EXPECTED)
 def refresh(
     logins: Annotated[
         Path | None,
@@ -123,34 +112,24 @@ def refresh(
     ] = None,
 ) -> None:
     """Make what is missing, and write the accounts anew, as a new version needs them."""
-
-    def run() -> int:
-        passwords = change(lambda _known: "", is_quiet=True)[0].passwords
-        for folder in sorted(logins.iterdir()) if logins else ():
-            if folder.name in passwords:
-                write_private(folder / "password", passwords[folder.name])
-        return 0
-
-    end(run, *_EXPECTED)
+    passwords = change(lambda _known: "", is_quiet=True)[0].passwords
+    for folder in sorted(logins.iterdir()) if logins else ():
+        if folder.name in passwords:
+            write_private(folder / "password", passwords[folder.name])
 
 
 def _give(
     make: Callable[[Identities], str], description: str, out: Path | None, server: str | None, *, as_url: bool
 ) -> None:
     """Make a user, and print the credential or write it to a file."""
-
-    def run() -> int:
-        known, user = change(make)
-        address = server or remembered(data_dir()).get("nats_url") or _DEFAULT_URL
-        ca = os.environ.get("RUNWIRE_NATS_PUBLIC_CA") or os.environ.get("RUNWIRE_NATS_CA")
-        credential = Credential(address, user, known.passwords[user], ca, description)
-        if out is not None:
-            write_private(out, credential.as_json())
-        else:
-            sys.stdout.write(f"{credential.as_url()}\n" if as_url else credential.as_json())
-        return 0
-
-    end(run, *_EXPECTED)
+    known, user = change(make)
+    address = server or remembered(data_dir()).get("nats_url") or _DEFAULT_URL
+    ca = os.environ.get("RUNWIRE_NATS_PUBLIC_CA") or os.environ.get("RUNWIRE_NATS_CA")
+    credential = Credential(address, user, known.passwords[user], ca, description)
+    if out is not None:
+        write_private(out, credential.as_json())
+    else:
+        sys.stdout.write(f"{credential.as_url()}\n" if as_url else credential.as_json())
 
 
 def change(make: Callable[[Identities], str], *, is_quiet: bool = False) -> tuple[Identities, str]:

@@ -25,8 +25,7 @@ from contracts.wire.operation import (
     OLLAMA_PORT,
     S3_METADATA,
 )
-from runwire.cli.exit_codes import end
-from runwire.cli.frame import Check, Format, Key, Url, checklist, gateway_of
+from runwire.cli.frame import Check, Found, Key, Url, checklist, gateway_of, works
 from runwire.cli.operator.connection import OperatorRefused, connected_operator, replies
 from runwire.cli.operator.tool_checks import server_checks, tool_checks
 from runwire.cli.printing import time_text
@@ -50,17 +49,16 @@ _START_S3 = "start the S3 server, or correct RUNWIRE_S3_ENDPOINT and its keys"
 _CONFIGURE = "set RUNWIRE_MODEL, or a provider's key, and start `runwire up` again"
 
 
-@commands.command()
-def doctor(
+@works(commands)
+async def doctor(
     url: Url = None,
     api_key: Key = None,
     ask: Annotated[
         bool, typer.Option("--ask", help="Put one question to each model, and show the last runs that failed.")
     ] = False,
-    output: Format = "text",
-) -> None:
+) -> Found:
     """Check this machine, the gateway, NATS, the model and the tools; say how to fix what is wrong."""
-    end(lambda: checklist(asyncio.run(examine(*gateway_of(url, api_key), os.environ, ask=ask))).print(output))
+    return checklist(await examine(*gateway_of(url, api_key), os.environ, ask=ask))
 
 
 async def examine(url: str, api_key: str | None, env: Mapping[str, str], *, ask: bool = False) -> list[Check]:

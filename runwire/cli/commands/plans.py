@@ -10,8 +10,8 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from contracts.wire.faults import describe
-from runwire.cli.exit_codes import EXIT_FAILED, end
-from runwire.cli.frame import Format, Found, Key, Url, client_of
+from runwire.cli.exit_codes import EXIT_FAILED
+from runwire.cli.frame import Found, Key, Url, client_of, works
 from runwire.cli.printing import visible
 from runwire.client import ToolSpec
 from runwire.plans import PlanReport, report
@@ -30,7 +30,7 @@ def _plans() -> None:
     """Plans of the strategy `planned`: check one without running it."""
 
 
-@plan.command()
+@works(plan, _Unreadable)
 def check(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A plan as JSON, as a model gives it; - is stdin.")],
     tools: Annotated[
@@ -39,8 +39,7 @@ def check(
     ] = None,
     url: Url = None,
     api_key: Key = None,
-    output: Format = "text",
-) -> None:
+) -> Found:
     """Say what is wrong with a plan: one line for each error and warning, and what to do.
 
     Nothing runs. Exit code 0: it is valid; 1: it is not.
@@ -50,22 +49,19 @@ def check(
         async with client_of(url, api_key) as client:
             return await client.check_plan(given)
 
-    def run() -> int:
-        given = _read(file)
-        if isinstance(given, dict) and given.keys() == {"plan"}:
-            given = given["plan"]  # The body of a request to the gateway.
-        found = asyncio.run(by_gateway(given)) if tools is None else report(given, _read_tools(tools))
+    given = _read(file)
+    if isinstance(given, dict) and given.keys() == {"plan"}:
+        given = given["plan"]  # The body of a request to the gateway.
+    found = asyncio.run(by_gateway(given)) if tools is None else report(given, _read_tools(tools))
 
-        def show() -> None:
-            errors = len(found.errors) + (found.errors_left_out > 0)
-            for number, line in enumerate(found.lines):
-                sys.stdout.write(f"{'✗' if number < errors else '!'} {visible(line)}\n")
-            kind = "a direct response" if found.kind == "direct_response" else "a plan of calls"
-            sys.stdout.write(f"{kind}: valid\n" if found.valid else "not valid: nothing of it would run\n")
+    def show() -> None:
+        errors = len(found.errors) + (found.errors_left_out > 0)
+        for number, line in enumerate(found.lines):
+            sys.stdout.write(f"{'✗' if number < errors else '!'} {visible(line)}\n")
+        kind = "a direct response" if found.kind == "direct_response" else "a plan of calls"
+        sys.stdout.write(f"{kind}: valid\n" if found.valid else "not valid: nothing of it would run\n")
 
-        return Found(found, show, 0 if found.valid else EXIT_FAILED).print(output)
-
-    end(run, _Unreadable)
+    return Found(found, show, 0 if found.valid else EXIT_FAILED)
 
 
 def _read(file: str) -> Any:

@@ -33,7 +33,7 @@ from runwire.cli.views.artifacts import save as save_run
 from runwire.cli.views.report import print_report, report_of
 from runwire.cli.views.screen import Screen
 from runwire.client import Client, RunStatus
-from runwire.client.images import image_inputs
+from runwire.client.options import image_inputs
 
 commands = typer.Typer()
 runs = typer.Typer(cls=Noun)

@@ -14,7 +14,7 @@ import typer
 
 from runwire import serving
 from runwire.cli.exit_codes import end
-from runwire.cli.frame import Format, Found
+from runwire.cli.frame import Found, works
 from runwire.cli.printing import ERR, OUT, marked
 from runwire.serving import loading, server
 
@@ -34,22 +34,21 @@ _PLACEHOLDER = "my_name"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits and _, as names of functions have them.")]
 
 
-@new.command()
+@works(new)
 def tool(
     name: Name,
     lang: Annotated[
         Literal["python", "typescript", "go", "shell"], typer.Option(help="What it is written in.")
     ] = "python",
-    output: Format = "text",
-) -> None:
+) -> Found:
     """Make the folder NAME: a tool with its test, a Dockerfile and a README."""
-    end(lambda: _make(lang, name).print(output))
+    return _make(lang, name)
 
 
-@new.command()
-def agent(name: Name, output: Format = "text") -> None:
+@works(new)
+def agent(name: Name) -> Found:
     """Make the folder NAME: an agents file with its test, a Dockerfile and a README."""
-    end(lambda: _make("agent", name).print(output))
+    return _make("agent", name)
 
 
 def _make(template: str, name: str) -> Found:

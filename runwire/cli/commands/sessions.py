@@ -24,7 +24,7 @@ from runwire.cli.frame import (
 )
 from runwire.cli.printing import OUT, age_text, one_line, print_fields, print_table, program
 from runwire.cli.views.conversation import Conversation
-from runwire.cli.views.proposals import print_proposal
+from runwire.cli.views.pauses import print_proposal
 from runwire.client import Client, ProposalView, SessionStatus
 
 commands = typer.Typer()

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import tomllib
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +29,7 @@ from runwire.cli.frame import (
     client_of,
     given,
     json_object,
+    works,
 )
 from runwire.cli.operator import acceptance
 from runwire.cli.operator.connection import OperatorRefused
@@ -273,42 +274,32 @@ async def _called_here(file: Path, name: str, args: dict[str, Any]) -> Found:
     )
 
 
-@tools.command()
-def diff(name: str, digest: Digest = None) -> None:
+@works(tools, *_EXPECTED)
+async def diff(name: str, digest: Digest = None) -> None:
     """Show how a specification that a tool announces differs from the accepted one."""
-    _print_result(acceptance.compare(name, digest))
+    sys.stdout.write(f"{await acceptance.compare(name, digest)}\n")
 
 
-@tools.command()
-def accept(name: str, digest: Digest = None) -> None:
+@works(tools, *_EXPECTED)
+async def accept(name: str, digest: Digest = None) -> None:
     """Accept a specification of a tool that changed. It may come before its rollout; what was accepted stays so."""
-    _print_result(acceptance.accept(name, digest))
+    sys.stdout.write(f"{await acceptance.accept(name, digest)}\n")
 
 
-@tools.command()
-def declare(file: Annotated[Path, typer.Argument(help="JSON or TOML, as in docs/tools.md.")]) -> None:
+@works(tools, *_EXPECTED)
+async def declare(file: Annotated[Path, typer.Argument(help="JSON or TOML, as in docs/tools.md.")]) -> None:
     """Offer the tools of a file, which speak plain NATS and announce nothing, until `forget`. Nothing is restarted."""
-    _print_result(acceptance.declare(file))
+    sys.stdout.write(f"{await acceptance.declare(file)}\n")
 
 
-@tools.command()
-def forget(name: str) -> None:
+@works(tools, *_EXPECTED)
+async def forget(name: str) -> None:
     """Forget what is declared and accepted of a tool: its next specification is accepted as the first one."""
-    _print_result(acceptance.forget(name))
+    sys.stdout.write(f"{await acceptance.forget(name)}\n")
 
 
-def _print_result(work: Coroutine[Any, Any, str]) -> None:
-    """Print the sentence that an operator's command returns, or why it could do nothing."""
-
-    def run() -> int:
-        sys.stdout.write(f"{asyncio.run(work)}\n")
-        return 0
-
-    end(run, *_EXPECTED)
-
-
-@tools.command()
-def check(
+@works(tools, *_EXPECTED)
+async def check(
     name: str,
     args: Annotated[
         str | None, typer.Option(help="A JSON object: call the tool with these arguments, and check its answer too.")
@@ -320,27 +311,17 @@ def check(
     standard: Annotated[
         bool, typer.Option("--standard", help="Judge its results as canonical ones, also if it declares none.")
     ] = False,
-    output: Format = "text",
-) -> None:
+) -> Found:
     """Check a tool that is served now, line by line; one with artifacts against the canonical form of results."""
     arguments = None if args is None else json_object(args, "--args")
-    work = checked(name, arguments, json_object(context, "--context"), confirmed=yes, standard=standard)
-
-    def run() -> int:
-        found = asyncio.run(work)
-        return checklist([Check(one.name, one.status, one.finding, one.mend) for one in found.findings]).print(output)
-
-    end(run, *_EXPECTED)
+    found = await checked(name, arguments, json_object(context, "--context"), confirmed=yes, standard=standard)
+    return checklist([Check(one.name, one.status, one.finding, one.mend) for one in found.findings])
 
 
-@tools.command("digest")
-def print_digests(files: list[Path], output: Format = "text") -> None:
+@works(tools, *_EXPECTED, name="digest")
+def print_digests(files: list[Path]) -> Found:
     """Print the digest of each tool in Python files, or of specifications as JSON, for `runwire tools accept`."""
-
-    def run() -> int:
-        specs = [spec for file in files for spec in acceptance.read_specs(file)]
-        text = "".join(f"{spec.name} {spec.digest()}\n" for spec in specs)
-        found = [{"name": spec.name, "digest": spec.digest()} for spec in specs]
-        return Found(found, lambda: print(text, end="")).print(output)  # noqa: T201
-
-    end(run, *_EXPECTED)
+    specs = [spec for file in files for spec in acceptance.read_specs(file)]
+    text = "".join(f"{spec.name} {spec.digest()}\n" for spec in specs)
+    found = [{"name": spec.name, "digest": spec.digest()} for spec in specs]
+    return Found(found, lambda: print(text, end=""))  # noqa: T201

@@ -1,11 +1,11 @@
-"""Open pauses for people: how one is shown, how the command line names it, and what an answer's text means.
+"""Open pauses and proposals for people: how they are shown and named, and what an answer's text means.
 
 A pause is named `RUN/PAUSE`: the first digits of its id, and behind a dot its revision if that is not the first. So a
 name that was read earlier never stands for a call that has changed since.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from runwire.cli.exit_codes import EXIT_ERROR, EXIT_INCOMPLETE
 from runwire.cli.frame import Found
 from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, program, time_text
-from runwire.client import Client, OpenPause, RunStatus
+from runwire.client import Client, OpenPause, ProposalView, RunStatus
 from runwire.errors import NotFound, PauseChanged
 
 Approved = Annotated[bool, typer.Option("--yes", help="Approve the call, with the key's right to do so.")]
@@ -147,3 +147,71 @@ async def called(client: Client, run: RunStatus, *, is_approved: bool) -> Found:
 
     is_done = run.status == "done" and run.reason == "answer_complete"
     return Found(run, show, 0 if is_done else EXIT_INCOMPLETE if run.status != "error" else EXIT_ERROR)
+
+
+_SIGNS = {"add": "+", "update": "~", "modify": "~", "delete": "-", "remove": "-", "reorder": ">"}
+_COLOURS = {"+": "green", "~": "yellow", "-": "red", ">": "blue"}
+
+
+def print_proposal(proposal: ProposalView) -> None:
+    """Print a proposal as it is now."""
+    OUT.print(f"[bold]{marked(proposal.summary)}[/bold] [dim]{proposal.state} · {proposal.proposal_id}[/dim]")
+    verdicts = {each["index"]: each for each in proposal.verdicts}
+    for number, text in enumerate(_lines(proposal)):
+        verdict = verdicts.get(number, {})
+        status = verdict.get("status")
+        colour = _COLOURS.get(text[0], "default")
+        mark = "x" if status == "failed" else "✓" if status == "applied" else " "
+        reason = f"  [red]{marked(verdict.get('code', ''))}: {marked(verdict.get('reason') or '')}[/red]"
+        OUT.print(f"{mark}{number:>4} [{colour}]{text}[/{colour}]{reason if 'code' in verdict else ''}")
+    for row in proposal.view.get("samples", {}).get("rows", ()):
+        OUT.print(f"      [dim]sample {json_text(row)}[/dim]")
+    if (report := proposal.report) is not None:
+        OUT.print(f"[bold]{report.applied} applied, {report.failed} failed[/bold]")
+        for refused in report.refused if not verdicts else ():
+            OUT.print(f"      [red]{marked(refused.code)}: {marked(refused.reason)}[/red]")
+    elif proposal.code is not None:
+        OUT.print(f"[red]the last apply has failed: {marked(proposal.code)}[/red]")
+
+
+def _lines(proposal: ProposalView) -> Iterator[str]:
+    """Yield a line of markup for each operation."""
+    names = proposal.view.get("names", {})
+    was = {
+        (row["key"], cell["column_id"]): cell["tooltip"]
+        for row in proposal.view.get("rows", ())
+        for cell in row["changed_cells"]
+    }
+
+    def named(column: Any) -> str:
+        return marked(str(names.get(str(column), column)))
+
+    def cells(values: Any, row: str = "") -> str:
+        texts = []
+        if not isinstance(values, dict):  # A model may have written anything.
+            return json_text(values)
+        for column, value in values.items():
+            before = f" ({marked(was[row, column])})" if (row, column) in was else ""
+            texts.append(f"{named(column)}: {json_text(value)}{before}")
+        return ", ".join(texts)
+
+    for given in proposal.data.get("operations") or ():
+        operation = given if isinstance(given, dict) else {}
+        action = str(operation.get("action", ""))
+        sign, place = _SIGNS.get(action, "?"), operation.get("row_id", operation.get("column_id"))
+        name = marked(f"row {place}") if "row_id" in operation else named(place)
+        match action:
+            case "add" if isinstance(operation.get("column"), dict):
+                column = operation["column"]
+                more = {key: value for key, value in column.items() if key not in {"name", "type"}}
+                text = f"{marked(str(column.get('name')))} {marked(str(column.get('type')))} {cells(more)}".rstrip()
+            case "add":
+                text = cells(operation.get("data") or {})
+            case "update" | "modify":
+                text = f"{name}  {cells(operation.get('changes') or {}, f'row:{place}')}"
+            case "reorder":
+                after = operation.get("after_column_id")
+                text = f"{name}  {'first' if after is None else f'after {named(after)}'}"
+            case _:
+                text = name
+        yield f"{sign} {text}"

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from fastapi.responses import StreamingResponse
 
 from contracts.artifacts.references import ArtifactRef
-from services.gateway.edge.compression import accepts_gzip, gzipped
+from services.gateway.edge.answers import accepts_gzip, gzipped
 from services.gateway.errors import RangeNotSatisfiable
 from services.shared.artifacts.client import Download
 

@@ -15,7 +15,7 @@ from contracts.tools.messages import LiveTool, RefusedTool, ToolSpec
 from contracts.wire.base import HttpInput
 from runwire.plans import report
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.compression import json_response
+from services.gateway.edge.answers import json_response
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import RequestCaller, body_of, needs, new_router
 from services.gateway.errors import InvalidInput

@@ -21,12 +21,10 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from services.gateway.auth.caller import Right
 from services.gateway.auth.tickets import COOKIE, LOGIN_S
-from services.gateway.edge.addresses import address_of
+from services.gateway.edge.answers import accepts_gzip, address_of
 from services.gateway.edge.routing import RequestCaller, new_router
 from services.gateway.errors import Forbidden, KeyMissing, NotFound
 from services.gateway.parts import GatewayParts
-
-from .compression import accepts_gzip
 
 PAGE = "/playground"
 ASSETS = "/playground/assets/{name}"

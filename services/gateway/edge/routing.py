@@ -141,10 +141,3 @@ def body_of(
     ]
     parameters = ([key] if keyed else []) + (ids if traced else [])
     return {"requestBody": {"required": not optional, "content": content}, "parameters": parameters}
-
-
-def json_answer(model: BaseModel, status: int, headers: dict[str, str] | None = None) -> Response:
-    """Return a small answer, which no cache stores."""
-    return Response(
-        model.model_dump_json(), status, {"Cache-Control": "no-store"} | (headers or {}), "application/json"
-    )

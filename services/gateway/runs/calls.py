@@ -9,8 +9,7 @@ from fastapi import Request, Response
 from contracts.runs.requests import CallInput, RunStatus
 from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.addresses import address_of
-from services.gateway.edge.compression import json_response
+from services.gateway.edge.answers import address_of, json_response
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import RUN_HEADER, Form, RequestCaller, body_of, needs, new_router
 from services.gateway.parts import GatewayParts, Parts

@@ -17,7 +17,8 @@ from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from contracts.wire.names import new_id, run_id_for_key
 from services.gateway import errors
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.routing import RequestCaller, body_of, idempotency_key, json_answer, needs, new_router
+from services.gateway.edge.answers import json_answer
+from services.gateway.edge.routing import RequestCaller, body_of, idempotency_key, needs, new_router
 from services.gateway.parts import GatewayParts, Parts
 
 from .messages import ANSWER_WAIT_S, answer_in

@@ -9,14 +9,13 @@ from typing import Annotated, Literal
 from fastapi import Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from contracts.runs.inbox import Prompt, PromptRendered, PromptRequested
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload, Reason
-from contracts.runs.prompts import Prompt, PromptRendered, PromptRequested
 from contracts.runs.requests import WAITS, LimitsInput, RunAccepted, RunInput, RunStatus, State, Waits
 from contracts.wire import subjects
 from contracts.wire.base import HttpInput
-from services.gateway.edge.addresses import address_of
-from services.gateway.edge.compression import json_response
+from services.gateway.edge.answers import address_of, json_response
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import (
     RUN_HEADER,

@@ -27,7 +27,7 @@ from contracts.sessions.schedules import (
 from contracts.wire import keys, subjects
 from contracts.wire.names import InvalidName, new_id, unix_ms
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.addresses import address_of
+from services.gateway.edge.answers import address_of, json_answer
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import (
     RUN_HEADER,
@@ -35,7 +35,6 @@ from services.gateway.edge.routing import (
     RequestIds,
     body_of,
     idempotency_key,
-    json_answer,
     needs,
     new_router,
 )

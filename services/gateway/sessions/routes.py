@@ -4,17 +4,22 @@ A task's id is that of its run, a group's that of a task. The session decides wh
 or was cancelled before its request arrived, names no session: then the caller has to name it.
 """
 
+import asyncio
 from typing import Annotated, Any
 
+import structlog
 from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from contracts.sessions import records
+from contracts.sessions.proposals import SessionProposalControl
 from contracts.sessions.records import SessionContextInput, SessionEntry, SessionStatus
 from contracts.sessions.tasks import GroupView, SessionTaskControl, TaskControlAction, TaskStatusName, TaskView
+from contracts.wire import keys, subjects
 from contracts.wire.base import HttpInput
-from contracts.wire.names import new_id, own_session_id
+from contracts.wire.names import new_id, own_session_id, run_of_own_session
 from services.gateway.auth.caller import Caller, Right
-from services.gateway.edge.compression import json_response
+from services.gateway.edge.answers import json_response
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import (
     Filter,
@@ -25,15 +30,21 @@ from services.gateway.edge.routing import (
     needs,
     new_router,
 )
-from services.gateway.errors import NotFound, RefusedByPlanner
+from services.gateway.errors import InvalidInput, NotFound, RefusedByPlanner, SessionDeleting
 from services.gateway.parts import GatewayParts, Parts
+from services.gateway.runs import messages
 from services.gateway.runs.control import LATER, STOPPING
 from services.gateway.runs.index import PAGE_CURSOR
 from services.shared.redaction.json_values import CUT_MARK
+from services.shared.redaction.placeholders import wire_size
+from services.shared.sessions.fold import after
 from services.shared.sessions.state import Session, group_view, shown_groups, task_view
 
-from . import control
+logger = structlog.get_logger(__name__)
 
+ToSession = (
+    records.SessionContextRequested | records.SessionDeletionRequested | SessionTaskControl | SessionProposalControl
+)
 router = new_router("sessions", SessionRoute)
 
 
@@ -73,7 +84,13 @@ async def get_session(session_id: str, parts: GatewayParts, request: Request, ca
 @router.delete("/v1/sessions/{session_id}", status_code=202, dependencies=[needs("run")], response_class=Response)
 async def delete_session(session_id: str, parts: GatewayParts, caller: RequestCaller) -> None:
     """Delete a session with its runs and artifacts. Open runs are cancelled first."""
-    await control.delete(parts, caller, await parts.sessions.get_to_change(caller, session_id))
+    session = await parts.sessions.get_to_change(caller, session_id)
+    run = run_of_own_session(session.session_id)
+    if run is not None and not session.seq:
+        await parts.deletions.delete(caller.tenant, run, session.created_at)
+        return
+    await tell_session(parts, caller, session_id, "delete", records.SessionDeletionRequested(by=caller.key_id))
+    logger.info("session_deletion_requested", session_id=session_id, tenant=caller.tenant)
 
 
 @router.put(
@@ -90,8 +107,39 @@ async def set_context(
     """Set values that later runs of the session are shown as untrusted data."""
     context = await read_json(request, SessionContextInput, parts.settings.max_body_bytes)
     session = await parts.sessions.get_to_change(caller, session_id)
-    if not await control.set_context(parts, caller, session, context.values):
+    if session.is_deleting:
+        raise SessionDeleting
+    if wire_size(after(session, [records.ContextSet(values=context.values)]).context) > records.MAX_CONTEXT_BYTES:
+        raise InvalidInput("values", f"the context of a session must not exceed {records.MAX_CONTEXT_BYTES} bytes")
+    requested = records.SessionContextRequested(
+        values=context.values, session_id=session_id, by=caller.key_id, user_id=caller.user_id or session.user_id
+    )
+    request_id = messages.context_id(requested.by, context.values)
+    if not await _is_answered(parts, caller, session_id, f"context-{new_id()}", requested, request_id):
         response.status_code = 202
+
+
+async def _is_answered(
+    parts: Parts, caller: Caller, session_id: str, name: str, message: ToSession, request_id: str
+) -> bool:
+    """Send a message, and return whether the session has answered it within 5 s. Raises TryAgain."""
+    live = subjects.live_session(caller.tenant, keys.session_key(session_id))
+    async with parts.session_answers.expected(live, request_id) as answer:
+        await tell_session(parts, caller, session_id, name, message)
+        try:
+            async with asyncio.timeout(messages.ANSWER_WAIT_S):
+                await answer
+        except TimeoutError:
+            return False
+    return True
+
+
+async def tell_session(parts: Parts, caller: Caller, session_id: str, name: str, message: ToSession) -> None:
+    """Store a message to a session. What comes of it is on the session's log. Raises TryAgain."""
+    key = keys.session_key(session_id)
+    subject = subjects.session_inbox(caller.tenant, key, name)
+    # The id is new each time: a session that was deleted may have begun anew meanwhile.
+    await parts.writer.store(subject, message.model_dump_json().encode(), f"{key}-{name}-{new_id()}")
 
 
 SessionId = Annotated[str, Query(min_length=1, max_length=200)]
@@ -227,7 +275,10 @@ async def _changed(
     """Request a change. Return the session after it, and the status of the answer."""
     await read_json(request, TaskChangeInput, parts.settings.max_body_bytes, optional=True)
     if wanted.id not in session.background.answered:
-        changing = control.change_tasks(parts, caller, session, wanted.model_copy(update={"by": caller.key_id}))
+        if session.is_deleting:
+            raise SessionDeleting
+        message = wanted.model_copy(update={"by": caller.key_id})
+        changing = _is_answered(parts, caller, session.session_id, f"task-{wanted.id}", message, wanted.id)
         await parts.streams.while_connected(request.receive, changing, STOPPING)
         # As the leader of the stream has it: a replica may lag behind.
         found = await parts.sessions.find(caller.tenant, session.session_id, is_current=True)

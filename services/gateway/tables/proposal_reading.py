@@ -17,7 +17,7 @@ from contracts.wire import keys
 from contracts.wire.limits import MAX_HTTP_INLINE_BYTES
 from contracts.wire.names import InvalidName, checked_id
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.compression import json_response
+from services.gateway.edge.answers import json_response
 from services.gateway.errors import NotAllowed, NotFound, ProposalGone, ToolFailed, TryAgain
 from services.gateway.parts import Parts
 from services.gateway.runs.reader import StoredRun

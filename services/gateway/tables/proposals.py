@@ -24,7 +24,7 @@ from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.calls import WAIT_S
 from services.gateway.runs.control import STOPPING
 from services.gateway.runs.run_request import call_request, encoded
-from services.gateway.sessions import control
+from services.gateway.sessions.routes import tell_session
 
 from .proposal_reading import Found, find, shown, with_session
 
@@ -154,8 +154,9 @@ async def _send(
     """Send a decision to the session, with the run that it leads to. Raises NotAllowed, TooManyRuns and TryAgain."""
     session_id, turn = found.run.session_id, found.run.request()
     message = facts.SessionProposalControl(session_id=session_id, proposal_id=found.event.payload_id, by=caller.key_id)
+    name = f"proposal-{message.proposal_id}"
     if choice is None:
-        await control.decide_proposal(parts, caller, message)
+        await tell_session(parts, caller, session_id, name, message)
         return
     job = apply_run_id(found.event.payload_id, repr(_same(choice)), found.proposal.attempts)
     arguments = found.arguments(choice.operations, with_samples=choice.with_samples)
@@ -166,4 +167,4 @@ async def _send(
     message = message.model_copy(update={"apply": applying, "request": requested.model_copy(update=whose)})
     encoded(requested)
     async with parts.quota.admitted(caller, job):
-        await control.decide_proposal(parts, caller, message)
+        await tell_session(parts, caller, session_id, name, message)

@@ -21,7 +21,7 @@ from services.gateway.artifacts.downloads import SAFETY_HEADERS, disposition
 from services.gateway.artifacts.routes import DOWNLOAD, MAX_FILENAME_CHARACTERS, UPLOAD
 from services.gateway.artifacts.uploads import read_upload
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.compression import json_response
+from services.gateway.edge.answers import json_response
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import RequestCaller, body_of, idempotency_key, needs, new_router, request_ids
 from services.gateway.errors import BodyTooLarge, IdempotencyConflict, InvalidInput, ToolFailed, TryAgain

@@ -150,25 +150,13 @@ class SeparatedResult:
 
 
 def separate(value: Any, schema: Schema | Annotations, *, streamed: Streams = None) -> SeparatedResult:
-    """Collect artifacts and sources from the complete result, then redact it for the model."""
-    annotations = read_annotations(schema)
-    names = _StreamNames(annotations, streamed)
-    observation = _redacted(value, annotations, names)
-    return SeparatedResult(
-        observation, collect(value, annotations), extract_sources(value, annotations), names.unclaimed(), names.claimed
-    )
-
-
-def redact(value: Any, schema: Schema | Annotations, *, streamed: Streams = None) -> Any:
-    """Return `value` with a placeholder for each annotated value; null stays null.
+    """Separate a complete result: a placeholder takes the place of each annotated value for the model; null stays null.
 
     The input is not changed; other parts are shared.
     """
     annotations = read_annotations(schema)
-    return _redacted(value, annotations, _StreamNames(annotations, streamed))
+    names = _StreamNames(annotations, streamed)
 
-
-def _redacted(value: Any, annotations: Annotations, names: "_StreamNames") -> Any:
     def hide(path: Path, hidden: Any, nodes: list[Node]) -> Any:
         if hidden is None or is_placeholder(hidden):
             return hidden
@@ -177,7 +165,10 @@ def _redacted(value: Any, annotations: Annotations, names: "_StreamNames") -> An
             return placeholder_of(hidden, stream=stream)
         return placeholder(_decoded(hidden, nodes), stream=stream)
 
-    return _Walk(hide).step(value, [annotations.root], ())
+    observation = _Walk(hide).step(value, [annotations.root], ())
+    return SeparatedResult(
+        observation, collect(value, annotations), extract_sources(value, annotations), names.unclaimed(), names.claimed
+    )
 
 
 def collect(value: Any, schema: Schema | Annotations) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from contracts.runs.payload import FinalPayload, Source
 from contracts.tools.messages import ToolSpec
 from services.planner.run.ending.payload import assemble
 from services.shared.redaction.json_values import plain
-from services.shared.redaction.separation import redact
+from services.shared.redaction.separation import separate
 from tests.support.model_server import Say, action
 from tests.support.run_services import Handler
 from tests.support.vector_tokens import assert_matches, decoded
@@ -34,7 +34,7 @@ def check(vector: dict[str, Any]) -> None:
     last = given.get("last_observation")
     payload = assemble(
         given.get("args") or {},
-        last_observation=redact(last, marking(given["artifacts"][tool])) if tool else last,
+        last_observation=separate(last, marking(given["artifacts"][tool])).observation if tool else last,
         artifacts=given.get("artifacts"),
         sources=[Source.model_validate(source) for source in given.get("sources") or []],
         reason=given.get("reason") or "answer_complete",

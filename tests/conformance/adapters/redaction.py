@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from services.shared.redaction.separation import redact
+from services.shared.redaction.separation import separate
 from tests.support.vector_tokens import assert_matches, decoded
 
 
 def check(vector: dict[str, Any]) -> None:
     """Redact the observation by its schema."""
     given = vector["input"]
-    shown = redact(decoded(given["observation"]), given.get("schema"), streamed=given.get("emitted_streams"))
+    shown = separate(
+        decoded(given["observation"]), given.get("schema"), streamed=given.get("emitted_streams")
+    ).observation
     assert_matches(shown, decoded(vector["expected"]["redacted"]), "what the model sees")

@@ -11,8 +11,8 @@ from contracts.artifacts.images import ImageInput
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from contracts.wire.names import new_id
-from runwire.client import Client, images
-from runwire.client.images import image_inputs
+from runwire.client import Client, options
+from runwire.client.options import image_inputs
 from runwire.errors import RunwireError
 from services.messaging.connection import Bus
 from tests.support.gateways import serving
@@ -55,7 +55,7 @@ def test_what_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         image_inputs([page])
     with pytest.raises(FileNotFoundError):
         image_inputs([tmp_path / "nowhere.png"])
-    monkeypatch.setattr(images, "MAX_IMAGES_BYTES", len(PNG) + 10)
+    monkeypatch.setattr(options, "MAX_IMAGES_BYTES", len(PNG) + 10)
     with pytest.raises(ValueError, match="together"):
         image_inputs([PNG, PNG])
     with (tmp_path / "sparse.png").open("wb") as sparse:
@@ -82,7 +82,7 @@ async def test_the_client_sends_images(own_nats_server: NatsServer, bus: Bus, tm
         serving(own_nats_server.url, max_image_bytes=40_000) as served,
         Client(served.url, patience_s=10) as client,
     ):
-        shown: list[images.Image] = [
+        shown: list[options.Image] = [
             file,
             encoded(drawn(), "webp"),
             {"data": data_url(PNG, "image/png"), "detail": "high"},

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.shared.redaction.separation import redact, separate
+from services.shared.redaction.separation import separate
 from services.shared.redaction.views import MAX_DEPTH
 
 HIDDEN = "<artifact:str size=4B>"
@@ -57,13 +57,13 @@ def test_a_schema_nested_without_end_is_read() -> None:
     schema: dict[str, Any] = BLOB
     for _ in range(5_000):
         schema = {"allOf": [schema]}
-    assert redact("LEAK", schema) == HIDDEN
+    assert separate("LEAK", schema).observation == HIDDEN
 
 
 def test_the_input_is_not_changed_and_unmarked_parts_are_shared() -> None:
     """Only what leads to a mark is copied."""
     value = {"rows": [1, 2, 3], "blob": "LEAK"}
-    shown = redact(value, obj(rows={"type": "array"}, blob=BLOB))
+    shown = separate(value, obj(rows={"type": "array"}, blob=BLOB)).observation
     assert value["blob"] == "LEAK"
     assert shown["rows"] is value["rows"]
 
@@ -72,5 +72,5 @@ def test_a_long_list_of_unions_costs_about_as_much_per_item_as_a_short_one() -> 
     """Ten thousand items, each judged once."""
     member = {"anyOf": [obj(kind={"const": "a"}, blob=BLOB), obj(kind={"const": "b"}, text=TEXT)]}
     value = [{"kind": "a", "blob": "LEAK"}, {"kind": "b", "text": "seen"}] * 5_000
-    shown = redact(value, {"type": "array", "items": member})
+    shown = separate(value, {"type": "array", "items": member}).observation
     assert shown == [{"kind": "a", "blob": HIDDEN}, {"kind": "b", "text": "seen"}] * 5_000

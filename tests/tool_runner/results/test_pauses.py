@@ -13,7 +13,7 @@ from contracts.runs.pauses import PauseAnswer
 from contracts.tools.messages import REPLY_HEADER, CallRequested, ResultRejected, ToolCall, ToolSpec
 from contracts.wire import subjects
 from services.tool_runner.errors import InvalidPause
-from services.tool_runner.results.reading import paused, read_pause
+from services.tool_runner.results.outcomes import paused, read_pause
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Start
 

@@ -11,7 +11,7 @@ from contracts.wire import keys, subjects
 from contracts.wire.base import HttpInput
 from contracts.wire.names import InvalidName, unix_ms
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.addresses import address_of
+from services.gateway.edge.answers import address_of, json_answer
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import (
     RUN_HEADER,
@@ -19,7 +19,6 @@ from services.gateway.edge.routing import (
     RequestCaller,
     SessionRoute,
     body_of,
-    json_answer,
     new_router,
 )
 from services.gateway.errors import BadCursor, NotFound

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runwire.cli.views.proposals import print_proposal
+from runwire.cli.views.pauses import print_proposal
 from runwire.client import ProposalView
 
 OPERATIONS = [
