@@ -226,6 +226,7 @@ class Resumed(Message):
     request_sha256: str = Field(default="", description="of that request, to detect a reused idempotency key")
     by: str = Field(default="", description="`timer`, `session`, or the id of the API key; empty: a keyless caller")
     user_id: str | None = None
+    decided_at: int | None = Field(default=None, exclude_if=is_absent, description="of a pause, Unix ms")
     note: str = ""
     arguments: dict[str, Any] | None = Field(default=None, description="of an edit: the arguments from now on")
     input: Any = Field(default=None, description="of an answer")

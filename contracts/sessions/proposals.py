@@ -177,6 +177,10 @@ class ProposalView(Message):
     report: ProposalReport | None = Field(default=None, description="of an apply that has ended")
     code: str | None = Field(default=None, exclude_if=is_absent, description="why the newest apply failed as a whole")
     superseded_by: str | None = Field(default=None, exclude_if=is_absent, description="the run that took its place")
+    decided_by: str = Field(
+        default="", exclude_if=is_absent, description="id of the API key that applied or dismissed it last"
+    )
+    decided_at: int | None = Field(default=None, exclude_if=is_absent, description="when, Unix ms")
     view: dict[str, Any] = Field(default_factory=dict, description="how it is drawn: rows or columns, with their marks")
 
 

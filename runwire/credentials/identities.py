@@ -11,6 +11,7 @@ to TOOLS, answers come back; live records and the last record of a log go to LIS
 
 import contextlib
 import json
+import os
 import secrets
 import sys
 from collections.abc import Iterator, Mapping
@@ -181,7 +182,7 @@ def one_reload(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    with file.open("w") as lock:
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:
         if sys.platform != "win32":
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

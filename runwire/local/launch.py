@@ -46,23 +46,28 @@ _MIN_FREE_BYTES = 16 << 20
 
 
 @contextlib.contextmanager
-def locked(data: Path) -> Any:
-    """Lock the data folder. Raises CannotLaunch when it cannot be written, or another launcher has locked it."""
-    try:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (data / "logs").mkdir(exist_ok=True)
-        opened = (data / "lock").open("w")
-    except OSError as error:
-        why = "Not a directory" if isinstance(error, FileExistsError) else error.strerror
-        raise CannotLaunch(f"{data} cannot be used: {why}; set RUNWIRE_DATA_DIR to a folder of yours") from error
-    with opened as lock:
+def locked(data: Path) -> Iterator[int]:
+    """Lock the data folder. Until the end what is written is for its owner alone; yields the umask of before.
+
+    Raises CannotLaunch when the folder cannot be written, or another launcher has locked it.
+    """
+    with contextlib.ExitStack() as undo:
+        umask = os.umask(0o077)
+        undo.callback(os.umask, umask)
+        try:
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (data / "logs").mkdir(exist_ok=True)
+            lock = undo.enter_context((data / "lock").open("w"))
+        except OSError as error:
+            why = "Not a directory" if isinstance(error, FileExistsError) else error.strerror
+            raise CannotLaunch(f"{data} cannot be used: {why}; set RUNWIRE_DATA_DIR to a folder of yours") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise CannotLaunch(
                 f"another `runwire up` uses {data}; stop it, or set RUNWIRE_DATA_DIR to another folder"
             ) from error
-        yield
+        yield umask
 
 
 def free_port(preferred: int | None = None) -> int:
@@ -133,13 +138,16 @@ async def running(
     Raises CannotLaunch; Stopped when `stop` is set before everything is ready. A process may find later that its
     configuration is wrong: that sets `stop`, and CannotLaunch is raised at the end.
     """
-    with locked(plan.data):
+    with locked(plan.data) as umask:
         withdraw(plan.data)  # left behind by a launcher that was killed
         forks = None
         if sys.platform == "linux":  # Elsewhere libraries of the system may mind a fork.
             forks = Forks(_LOADED, environments.of_server(os.environ), plan.data / "logs" / "services.log")
         supervisor = Supervisor(plan.data, report, on_ready, forks)
-        starting, stopped = asyncio.create_task(_start_all(plan, supervisor, report)), asyncio.create_task(stop.wait())
+        starting, stopped = (
+            asyncio.create_task(_start_all(plan, supervisor, report, umask)),
+            asyncio.create_task(stop.wait()),
+        )
         refused = asyncio.create_task(supervisor.refused())
         refused.add_done_callback(lambda _ended: stop.set())
         try:
@@ -158,7 +166,7 @@ async def running(
             await supervisor.stop()
 
 
-async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str], None]) -> dict[str, Any]:
+async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str], None], umask: int) -> dict[str, Any]:
     if plan.port and listens(plan.port):
         raise CannotLaunch(f"port {plan.port} is taken; choose another: runwire up --port 0 (any), make run PORT=8081")
     port = plan.port or free_port()
@@ -184,7 +192,7 @@ async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str],
         *map(supervisor.start, services),
         supervisor.start(Child("gateway", ["services.gateway"], gateway, lambda: is_ready(port), is_forked=True)),
         supervisor.start(Child("tables", ["services.tables"], tables, is_forked=True)),
-        *(supervisor.start(_served(files, tools)) for files in plan.tools),
+        *(supervisor.start(_served(files, tools, umask)) for files in plan.tools),
     )
     await _await_tools(port, sum(map(len, plan.tools)))
     health_ports = [port, *(int(child.env["RUNWIRE_HEALTH_PORT"]) for child in services)]
@@ -284,13 +292,14 @@ async def _await_tools(port: int, files: int) -> None:
         await asyncio.sleep(0.05)
 
 
-def _served(files: list[Path], env: dict[str, str]) -> Child:
+def _served(files: list[Path], env: dict[str, str], umask: int) -> Child:
     command = module_command("runwire", "serve", *map(str, files))
     return Child(
         f"tools-{files[0].stem if len(files) == 1 else files[0].parent.name}",
         command,
         env,
         refusal_code=_TOOLS_REFUSED_EXIT_CODE,
+        umask=umask,
     )
 
 

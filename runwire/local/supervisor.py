@@ -49,7 +49,7 @@ class Child:
 
     `ready` is polled until the process is ready; None: it is ready at once. `refusal_code`: the exit code that means
     that its configuration is wrong. `is_forked`: it is forked where the supervisor can, and `argv` is a module of ours
-    with its arguments.
+    with its arguments. `umask`: -1: that of the supervisor.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Child:
     ready: Callable[[], bool] | None = None
     refusal_code: int = EXIT_WRONG_SETTINGS
     is_forked: bool = False
+    umask: int = -1
     process: asyncio.subprocess.Process | Forked | None = None
     restarts: int = 0
     log_start: int = 0
@@ -198,6 +199,7 @@ class Supervisor:
                 stderr=output,
                 # Ctrl-C in the terminal reaches the launcher alone, which then stops its children in order.
                 start_new_session=True,
+                umask=child.umask,
                 preexec_fn=die_with_parent if sys.platform == "linux" else None,
             )
 

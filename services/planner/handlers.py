@@ -22,6 +22,7 @@ from services.planner.logs.ownership_watch import Address
 from services.planner.logs.session_log import SessionAddress
 from services.planner.run.commands import Incoming, Poisoned, Received
 from services.planner.upkeep.schedules import Schedules
+from services.shared.runs.last_record import last_record
 
 _BEGUN_TOO_OFTEN = "its handling was begun too often and never came to an end"
 _NAMES_OF_OTHERS = frozenset({"group", "waiter", FIRE_TIMER, "set"})
@@ -84,9 +85,17 @@ class Planner:
         if isinstance(message, inbox.ScheduleSet | inbox.ScheduleDue):
             await self._schedules.on_message(address, message)
             return True
+        if isinstance(message, inbox.RunYields) and not await self._is_stored(address):
+            return True  # Delivered again after its run was purged: what it records would be all that is left of it.
         with structlog.contextvars.bound_contextvars(run_id=address.run):
             incoming = Incoming(delivery.owner, new_id(), message, is_first=delivery.number == 1)
             return await handle(self._parts, address, incoming, time_slice)
+
+    async def _is_stored(self, address: Address) -> bool:
+        bus, request = self._parts.bus, {"last_by_subj": subjects.request(*address)}
+        if await last_record(bus, *address) is not None:
+            return True
+        return await bus.until_answered(lambda: bus.get_from_leader(subjects.REQUESTS, request)) is not None
 
     async def _on_session_message(self, delivery: Delivery, address: SessionAddress, *, is_poisoned: bool) -> bool:
         reason = _BEGUN_TOO_OFTEN if is_poisoned else ""

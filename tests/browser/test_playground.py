@@ -110,6 +110,9 @@ def test_one_path_through_it(scripts: Path, gateway: str, tmp_path: Path) -> Non
     assert found["answer"].startswith("East grew most")
     assert '"region": "East"' in found["result"]
     assert "All is well indeed" in found["approved"]
+    assert all(text in found["decided"] for text in ("send_report", '"All is well"', '"All is well indeed"')), found[
+        "decided"
+    ]
     assert "East grew most" in found["reported"]
     assert "Which region grew most" in found["prompt"]
     assert found["rows"] == 2
@@ -123,6 +126,7 @@ def test_what_waits_and_what_is_inside(scripts: Path, gateway: str, tmp_path: Pa
     assert "The whole plan, 2 calls" in found["waiting"]
     assert "analyze_table" in found["waiting"]
     assert "6 days" in found["waiting"]
+    assert found["receipt"].startswith("Approved: send_report")
     assert found["left"] == 1, "a double click decides one call"
     assert 0 <= found["bar"]["y"] < 800, "on a phone what waits is said while its card is read"
     assert found["untouched"] == 0
@@ -169,6 +173,9 @@ def test_a_table_by_proposals(scripts: Path, gateway: str, tmp_path: Path) -> No
     assert [text.split()[1] for text in found["applied"]] == ["Company", "Company"]
     assert [("Offer" in text, "Interview" in text) for text in found["applied"]] == [(True, False), (False, False)]
     assert found["columns"] == 4
+    closed = [" ".join(text.split()) for text in found["closed"]]
+    assert closed[1].count("left out") == 2
+    assert "Add Salary" in closed[2]
     assert found["wrong"] == []
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from contracts.runs.inbox import RunYields
 from contracts.sessions.records import SessionContextRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
@@ -50,6 +51,19 @@ async def session_of(planner: Planning, session_id: str) -> Session:
 
 def _text(content: Any) -> str:
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+async def test_a_word_to_yield_leaves_nothing_of_a_run_that_was_purged(plan: Plan) -> None:
+    """It is delivered again where its planner died; its record would be all that is left of the run."""
+    planner = await plan()
+    purged, word = new_id(), RunYields(session_seq=7)
+    await planner.bus.publish(subjects.inbox("default", purged, "yields-7"), word)
+
+    async def is_handled() -> bool:
+        return await planner.bus.last(subjects.INBOX, subjects.inbox("default", purged, "yields-7")) is None
+
+    await wait_until(is_handled, what="the word to yield is acknowledged")
+    assert await planner.bus.last(subjects.RUNS, subjects.log("default", purged)) is None
 
 
 async def test_a_memory_that_cannot_be_used_is_refused(plan: Plan, provider: ModelServer) -> None:

@@ -521,6 +521,14 @@ export interface ProposalView {
    */
   superseded_by?: string | null;
   /**
+   * id of the API key that applied or dismissed it last
+   */
+  decided_by?: string;
+  /**
+   * when, Unix ms
+   */
+  decided_at?: number | null;
+  /**
    * how it is drawn: rows or columns, with their marks
    */
   view?: {
@@ -1958,6 +1966,10 @@ export interface Resumed {
    */
   by?: string;
   user_id?: string | null;
+  /**
+   * of a pause, Unix ms
+   */
+  decided_at?: number | null;
   note?: string;
   /**
    * of an edit: the arguments from now on

@@ -37,12 +37,13 @@ logger = structlog.get_logger(__name__)
 class Accepted:
     """An accepted run, and its follower, which the caller stops.
 
-    `waits_for_planner`: whether no planner has opened it, as far as is known.
+    `waits_for_planner`: whether no planner has opened it, as far as is known. `requested_at`: Unix ms.
     """
 
     run: str
     session_id: str
     follower: RunFollower
+    requested_at: int
     waits_for_planner: bool = True
 
 
@@ -90,7 +91,7 @@ async def accept_input(
     follower = RunFollower(parts.bus, tenant, run)
     session_id = requested.session_id or own_session_id(run)
     if (key or resumed) and (known := await _already_stored(parts.runs, requested)) is not None:
-        return Accepted(run, session_id, follower, known.waits_for_planner)
+        return Accepted(run, session_id, follower, known.status().requested_at, known.waits_for_planner)
     if resumed:
         raise NotFound
     if requested.session_id is not None:
@@ -110,7 +111,7 @@ async def accept_input(
             data = encoded(requested.model_copy(update={"images": images}))
         await _store(parts, requested, data, follower, is_followed=is_followed)
     logger.info("run_accepted", run_id=run, tenant=tenant, key_id=caller.key_id)
-    return Accepted(run, session_id, follower)
+    return Accepted(run, session_id, follower, requested.requested_at)
 
 
 async def accept_call(
@@ -126,7 +127,7 @@ async def accept_call(
     run = caller.run_id_for_key(key) if key else run or new_id()
     requested = call_request(caller, run, name, given, request_ids(request))
     follower = RunFollower(parts.bus, caller.tenant, run)
-    accepted = Accepted(run, own_session_id(run), follower)
+    accepted = Accepted(run, own_session_id(run), follower, requested.requested_at)
     if key and await _already_stored(parts.runs, requested) is not None:
         return accepted
     if (spec := parts.tools().get(name)) is None:

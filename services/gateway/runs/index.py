@@ -22,6 +22,7 @@ import re
 import sqlite3
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import orjson
@@ -37,7 +38,7 @@ from contracts.wire.subjects import bucket_stream
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput, TryAgain
 from services.messaging.connection import Bus, unix_seconds
-from services.messaging.errors import Refused, Unsure
+from services.messaging.errors import BusError, Refused, Unsure
 from services.messaging.kv import Bucket, Entry
 
 PAGE_CURSOR = r"^[A-Za-z0-9_-]{30}$"
@@ -46,6 +47,7 @@ logger = structlog.get_logger(__name__)
 
 MAX_ENTRIES_READ = 5000
 _PAGE_ENTRIES = 500
+_MAX_LAG_S, _LAG_S = 1.0, 0.002
 _MAX_WINDOW = 1 << 14
 _MIN_WINDOW_COST = 100
 """A window that is nearly empty counts like so many entries."""
@@ -113,6 +115,21 @@ class Index:
             if budget <= 0:
                 break
         return found, base64.urlsafe_b64encode(before).decode().rstrip("=") if before else None
+
+    async def follows(self, tenant: str, requested_at: int, status: RunStatus) -> None:
+        """Return once lists show a run as `status` does, which its log says: planners write its entry a moment later.
+
+        Lists may lag behind all the same when that takes longer than a second.
+        """
+        key, pause_s = keys.run_key(tenant, requested_at, status.run_id), _LAG_S
+        with suppress(TimeoutError, BusError):
+            async with asyncio.timeout(_MAX_LAG_S):
+                while True:
+                    entry = (await self._bucket.get(key)).parsed(RunStatus)
+                    if entry is not None and (entry.status, entry.waits) == (status.status, status.waits):
+                        return
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, 0.05)
 
     def _older(self, place: str, before: bytes, fields: dict[str, tuple[str, ...]], limit: int) -> list[bytes]:
         """Return the next keys below `before`, as far as none is missing between them."""

@@ -323,7 +323,8 @@ async def chat(parts: GatewayParts, request: Request, caller: RequestCaller, art
         result = parts.runs.wait_for_result(caller, accepted.run, accepted.follower)
         detail = "The gateway is stopping; the run goes on."
         found = await parts.streams.while_connected(request.receive, result, detail, caller, run_id=accepted.run)
-    found = await parts.inliner.shown(caller.tenant, found, artifacts)
+    shown = parts.inliner.shown(caller.tenant, found, artifacts)
+    found, _ = await asyncio.gather(shown, parts.index.follows(caller.tenant, accepted.requested_at, found))
     ids = {"run_id": accepted.run, "session_id": accepted.session_id}
     if found.payload is None:
         waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.paused)

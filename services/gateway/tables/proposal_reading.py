@@ -145,6 +145,8 @@ async def shown(parts: Parts, request: Request, caller: Caller, found: Found, st
         report=proposal.report,
         code=proposal.code,
         superseded_by=proposal.superseded_by,
+        decided_by=proposal.decided_by,
+        decided_at=proposal.decided_at,
         view=await _view(parts, request, caller, found, verdicts),
     )
     return await json_response(view, request.headers, status=status)

@@ -50,7 +50,9 @@ def after(session: Session, events: Iterable[SessionEvent]) -> Session:
         if take is not None:
             session = take(session, event)
         elif isinstance(event, of_proposals.ProposalEvent):
-            session = _with(session, proposals=proposals.fold(session.proposals, event, session.seq))
+            session = _with(
+                session, proposals=proposals.fold(session.proposals, event, session.seq, session.updated_at)
+            )
         elif event.type in TASK_EVENT_TYPES:
             session = _with(session, background=tasks.fold(session.background, event, session.updated_at))
             if isinstance(event, TaskEnded):

@@ -45,6 +45,10 @@ class Proposal(Message):
     code: str | None = None
     """Why the newest apply failed as a whole."""
     superseded_by: str | None = None
+    decided_by: str = ""
+    """Id of the API key that applied or dismissed it last."""
+    decided_at: int | None = None
+    """When, Unix ms."""
 
     @property
     def job(self) -> str | None:
@@ -67,12 +71,14 @@ def with_payloads(kept: Kept, run: str, payloads: Iterable[facts.PayloadKept]) -
     return dict([*kept.items()][-MAX_KEPT:])
 
 
-def fold(kept: Kept, event: facts.ProposalEvent, seq: int) -> Kept:
-    """Return the proposals after an event of the record `seq`."""
+def fold(kept: Kept, event: facts.ProposalEvent, seq: int, at: int) -> Kept:
+    """Return the proposals after an event of the record `seq`, which was written `at`, Unix ms."""
     proposal, (before, state) = kept.get(event.proposal_id), TRANSITIONS[event.type]
     if proposal is None or proposal.state not in before:
         return kept
     changes: dict[str, Any] = {"state": state, "changed_seq": seq}
+    if isinstance(event, facts.ProposalApplying | facts.ProposalDismissed):
+        changes |= {"decided_by": event.by, "decided_at": at}
     match event:
         case facts.ProposalApplying():
             changes |= {"applying": event, "code": None}

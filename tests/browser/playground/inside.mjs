@@ -35,6 +35,7 @@ await seen(async (page, context) => {
     await page.waitForTimeout(pause);
   }
   await page.getByRole("button", { name: "Approve" }).nth(1).waitFor({ state: "detached" });
+  const receipt = await page.locator(".note").first().innerText();
   const left = (await (await page.request.get(`${base}/v1/runs?waits=true`)).json()).runs;
   await page.setViewportSize({ width: 390, height: 800 });
   await page.goto(at("s", left[0].session_id));
@@ -113,5 +114,5 @@ await seen(async (page, context) => {
     [at("agents"), ".list-row"],
     [at("more"), ".list-row"],
   ]);
-  return { run, waiting, left: left.length, bar, untouched, wrongValue, facts, curl, vector, prompt, cost, specification, findings, wrong: [...waits, ...wrong] };
+  return { run, waiting, receipt, left: left.length, bar, untouched, wrongValue, facts, curl, vector, prompt, cost, specification, findings, wrong: [...waits, ...wrong] };
 });

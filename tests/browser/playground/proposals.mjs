@@ -1,7 +1,7 @@
 // A table by proposals: made with its sample rows, then changed row by row in the table, some of it; a column that is dismissed.
 
 import { faults } from "./axe.mjs";
-import { base, seen } from "./page.mjs";
+import { base, folder, seen } from "./page.mjs";
 
 await seen(async (page, context) => {
   const question = page.getByRole("textbox", { name: "Question" });
@@ -52,10 +52,15 @@ await seen(async (page, context) => {
   await page.goto(session); // Elsewhere than on its page, the proposal is in its turn.
   await page.getByRole("button", { name: "Dismiss" }).click();
   await page.locator(".proposal").last().getByText("dismissed").waitFor();
+  await page.reload();
+  await page.locator(".proposal").last().getByText("It proposed 1 change").click();
+  await page.locator(".proposal").nth(1).getByText("It proposed 5 changes").click();
+  const closed = await page.locator(".proposal").allInnerTexts();
+  await page.screenshot({ path: `${folder}/closed.png` });
   await page.goto(there);
   await ask("Thanks");
   await page.getByRole("button", { name: "What can you do?" }).click(); // What it suggests is the next message.
   await page.getByRole("heading", { name: "What can you do?", level: 2 }).waitFor();
   const columns = await (await context.request.get(`${base}/v1/tables`)).json();
-  return { isLocked, preview, rows, cards, was, chips, applied, columns: columns.tables[0].columns, wrong: [...schema, ...wrong] };
+  return { isLocked, preview, rows, closed, cards, was, chips, applied, columns: columns.tables[0].columns, wrong: [...schema, ...wrong] };
 });

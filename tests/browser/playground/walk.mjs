@@ -39,6 +39,10 @@ await seen(async (page, context) => {
   await second.getByRole("button", { name: "Approve with 1 change" }).click();
   await ended(3);
   await second.close();
+  await page.reload();
+  await turn(3).getByText("Approved with 1 change").click();
+  const decided = await turn(3).getByRole("region", { name: "Decision" }).innerText();
+  await page.screenshot({ path: `${folder}/decided.png` });
   await page.getByRole("button", { name: /send_report/ }).click();
   const approved = await region("Arguments of send_report");
   const session = page.url();
@@ -97,5 +101,5 @@ await seen(async (page, context) => {
     [at("sessions"), "a.session"],
     [at("tools"), ".list-row"],
   ]);
-  return { answer, result, approved, reported, prompt, rows, listed, wrong };
+  return { answer, result, approved, decided, reported, prompt, rows, listed, wrong };
 });

@@ -6,11 +6,13 @@ import hashlib
 import httpx
 import pytest
 
-from contracts.runs.events import Asked, Observed, Paused, PlannedCall, Step
+from contracts.runs.events import Asked, Done, Observed, Paused, PlannedCall, Step
 from contracts.runs.requests import RunRequested
-from contracts.wire import subjects
+from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
+from services.messaging.kv import Bucket
+from services.shared.runs.waiting import status_of
 from tests.gateway.runs.test_routes import inbox, status
 from tests.support.gateways import Served, Writer, paused, serving
 from tests.support.nats_server import NatsServer
@@ -58,6 +60,28 @@ async def test_chat_answers_when_the_run_has_ended_however(
     assert tuple(answer.json()[name] for name in ("status", "reason", "code")) == said
     assert answer.json()["payload"]["raw_answer"] == ("because" if end == "done" else "")
     assert len(served.parts.streams) == 0
+
+
+async def test_a_list_after_the_answer_shows_what_it_said(served: Served, bus: Bus) -> None:
+    """The entry is written a moment after the end of the log, and the answer comes after the entry."""
+    query, session = f"listed {new_id()}", new_id()
+    waiting = asyncio.create_task(served.http.post("/chat", json={"query": query, "session_id": session}))
+    run = await requested_run(bus, query)
+    stored = await bus.last(subjects.REQUESTS, subjects.request(subjects.DEFAULT_TENANT, run))
+    assert stored is not None
+    requested = RunRequested.model_validate_json(stored.data)
+    writer = Writer(bus, run=run)
+    await writer.open()
+    end = Done(raw_answer="because", reason="answer_complete")
+    before, after = (status_of(run, requested, at, state="running", started_at=1, ended_at=None) for at in (None, end))
+    entries, key = Bucket(bus, keys.RUNS_BUCKET), keys.run_key(requested.tenant, requested.requested_at, run)
+    await entries.put(key, before)
+    await writer.done()
+    assert not (await asyncio.wait({waiting}, timeout=0.2))[0]
+    await entries.put(key, after)
+    assert (await waiting).json()["status"] == "done"
+    (listed,) = (await served.http.get("/v1/runs", params={"session_id": session})).json()["runs"]
+    assert (listed["run_id"], listed["status"]) == (run, "done")
 
 
 async def test_chat_accepts_the_fields_of_a_run(served: Served, bus: Bus) -> None:

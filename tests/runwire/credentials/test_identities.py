@@ -10,7 +10,7 @@ import pytest
 
 from contracts.wire.names import InvalidName
 from contracts.wire.rights import LOCAL_TOOLS, of_platform
-from runwire.credentials.identities import accounts_file, changed, identities_file, read
+from runwire.credentials.identities import accounts_file, changed, one_reload, read
 from runwire.errors import UnknownIdentity
 from tests.support.needs import needs_program
 
@@ -59,11 +59,11 @@ def test_no_name_gives_the_credential_of_a_service(tmp_path: Path) -> None:
 
 
 def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
-    """Both hold passwords."""
-    with changed(tmp_path):
+    """Two hold passwords; the locks beside them are no exception that somebody would have to explain."""
+    with changed(tmp_path), one_reload(tmp_path):
         pass
-    for file in (identities_file(tmp_path), accounts_file(tmp_path)):
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.rglob("*") if file.is_file()}
+    assert modes == dict.fromkeys(("identities.json", "accounts.conf", "identities.lock", "reload.lock"), 0o600)
 
 
 def test_a_name_that_is_no_name_is_refused_and_nothing_is_written(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 // What a run's events say, as the page shows it: a fold without a clock of its own, a network or a page.
 
-import type { Fault, FinalPayload, KnownEvent, Page, Paused, PayloadProposed, PlannedCall, RunEvent, Usage } from "@runwire/client";
+import type { Fault, FinalPayload, KnownEvent, Page, Paused, PayloadProposed, PlannedCall, Resumed, RunEvent, Usage } from "@runwire/client";
 import { Growing, type Shown } from "../artifacts/growing";
 
 export type Status = "queued" | "running" | "answering" | "stopping" | "waiting" | "paused" | "done" | "error" | "cancelled";
@@ -33,6 +33,12 @@ export interface SeenEvent {
 
 export type OpenPause = Paused & { pause_id: string; plan?: readonly { [name: string]: unknown }[] };
 
+/** A pause that is over. `resumed` is missing where the run ended first. */
+export interface Decision {
+  readonly pause: OpenPause;
+  readonly resumed?: Resumed;
+}
+
 const ENDED = new Set<Status>(["done", "error", "cancelled"]);
 
 export class Run {
@@ -52,6 +58,7 @@ export class Run {
   thinkingEnded = 0;
   rows: Row[] = [];
   pauses: OpenPause[] = [];
+  decisions: Decision[] = [];
   budget = "";
   inputs: string[] = [];
   payloads: PayloadProposed[] = [];
@@ -175,6 +182,7 @@ export class Run {
         this.images = [...this.images, ...images];
         const over = this.pauses.find((pause) => pause.pause_id === pause_id);
         this.pauses = this.pauses.filter((pause) => pause !== over);
+        if (over) this.decisions = [...this.decisions, { pause: over, resumed: event }];
         const row = this.byCall.get(over?.call_id ?? "");
         if (row) row.state = "running";
         if (row && args) row.args = args;
@@ -253,6 +261,7 @@ export class Run {
     this.error = event.type === "error" ? event.error : "";
     if (payload?.raw_answer) this.answer = payload.raw_answer;
     this.answerDone = true;
+    this.decisions = [...this.decisions, ...this.pauses.map((pause) => ({ pause }))];
     this.pauses = [];
     this.endModel(at, event.type === "error" ? "failed" : "done");
     for (const row of this.rows) if (row.ended === undefined) [row.ended, row.state] = [at, row.state === "done" ? "done" : "failed"];

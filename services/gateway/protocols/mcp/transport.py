@@ -195,7 +195,7 @@ def _checked(model: type[Args], args: dict[str, Any]) -> Args:
 async def _known(scene: Scene, run: str) -> Accepted:
     """Return a run that was begun before. Raises NotFound."""
     found = await scene.parts.runs.get(scene.caller, run)
-    return Accepted(run, found.session_id, RunFollower(scene.parts.bus, scene.caller.tenant, run))
+    return Accepted(run, found.session_id, RunFollower(scene.parts.bus, scene.caller.tenant, run), 0)
 
 
 async def _resumed(scene: Scene, state: str, given: types.InputResponses) -> Accepted:
