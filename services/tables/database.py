@@ -39,6 +39,13 @@ _CHECK_EVERY_S, _CLEAN_EVERY_S = 1.0, 3600.0
 _OUTCOME_RETENTION_MS = 90 * 24 * 3600 * 1000
 _REQUESTS_FAULTS = (exc.IntegrityError, exc.ProgrammingError, exc.DataError)
 """What the request is at fault for, or another transaction; every other error of a driver is the database's."""
+_OLDEST = 13
+_REMEDIES = {
+    "25006": "name a server and a user that may write",
+    "3F000": "create the schema, or set `search_path` of the user to one that exists",
+    "42501": "let the user create tables there: GRANT CREATE ON SCHEMA public TO the user",
+}
+"""What has to be done about an SQLSTATE."""
 
 
 def configured() -> "Database":
@@ -89,6 +96,7 @@ class Database:
                 Path(self.url.database).parent.mkdir(parents=True, exist_ok=True)
             with engine.connect().execution_options(writes=True) as connection, connection.begin():
                 if not self.is_sqlite:
+                    _check_server(connection)
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
                 config = Config(attributes={"connection": connection})
                 config.set_main_option("script_location", str(MIGRATIONS))
@@ -145,14 +153,16 @@ class Database:
 
     def _made(self, *, foreign_keys: bool) -> sa.Engine:
         if not self.is_sqlite:
-            options = "-c statement_timeout=25000 -c lock_timeout=20000"
+            given = {name: value for name, value in self.url.query.items() if isinstance(value, str)}
+            options = f"-c statement_timeout=25000 -c lock_timeout=20000 {given.get('options', '')}"
+            defaults = {"connect_timeout": 3, "application_name": "runwire-tables"}
             return sa.create_engine(
                 self.url,
                 pool_size=8,
                 max_overflow=24,
                 pool_timeout=10,
                 pool_pre_ping=True,
-                connect_args={"connect_timeout": 3, "options": options, "application_name": "runwire-tables"},
+                connect_args={**defaults, **given, "options": options, "client_encoding": "utf8"},
             )
         engine = sa.create_engine(self.url, pool_size=8, max_overflow=56, connect_args={"timeout": 20})
 
@@ -172,6 +182,18 @@ class Database:
         return engine
 
 
+def _check_server(connection: sa.Connection) -> None:
+    """Raise DatabaseUnavailable for a server that is too old, and for a database that cannot hold every text."""
+    version, encoding = (
+        connection.exec_driver_sql(f"SHOW server_{name}").scalar_one() for name in ("version", "encoding")
+    )
+    if int(version.partition(".")[0]) < _OLDEST:
+        raise DatabaseUnavailable(f"it is PostgreSQL {version}", f"use PostgreSQL {_OLDEST} or newer")
+    if encoding != "UTF8":
+        remedy = "make one that can: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
+        raise DatabaseUnavailable(f"its encoding {encoding} cannot hold every text", remedy)
+
+
 def _clean(connection: sa.Connection) -> None:
     """Forget the outcomes of writes that nobody repeats any more."""
     until = unix_ms() - _OUTCOME_RETENTION_MS
@@ -179,5 +201,7 @@ def _clean(connection: sa.Connection) -> None:
 
 
 def _unavailable(error: Exception) -> DatabaseUnavailable:
-    reason = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return DatabaseUnavailable(reason[0][:200] if reason else type(error).__name__)
+    cause = getattr(error, "orig", None) or error
+    reason = str(cause).strip().splitlines()
+    remedy = _REMEDIES.get(getattr(cause, "sqlstate", None) or "", "")
+    return DatabaseUnavailable(reason[0][:200] if reason else type(cause).__name__, remedy)

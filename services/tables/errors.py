@@ -29,8 +29,11 @@ class LimitExceeded(Refused):
 
 
 class DatabaseUnavailable(ToolError):
-    """The database does not answer; the same call may succeed later."""
+    """The database does not answer, or not as it is; the same call may succeed later. `remedy`: what has to be done."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the database does not answer ({reason}); try again later", retryable=True)
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        text = f"the database cannot be used: {reason}; {remedy}"
+        super().__init__(
+            text if remedy else f"the database does not answer ({reason}); try again later", retryable=True
+        )
         self.code = "database_unavailable"

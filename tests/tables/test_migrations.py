@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -11,6 +12,7 @@ from contracts.wire.names import new_id
 from services.tables import database as databases
 from services.tables import schema
 from services.tables.database import Database
+from services.tables.errors import DatabaseUnavailable
 from tests.support.postgres import PostgresServer
 from tests.tables.conftest import Tables
 
@@ -81,3 +83,42 @@ def counts(database: Database, table_id: str) -> list[int]:
     return database.read(
         lambda it: [it.execute(sa.select(sa.func.count()).select_from(each)).scalar_one() for each in of]
     )
+
+
+MADE_FOR = {
+    "SQL_ASCII": ("its encoding SQL_ASCII cannot hold every text", "ENCODING 'UTF8'"),
+    "LATIN1": ("its encoding LATIN1 cannot hold every text", "ENCODING 'UTF8'"),
+    "reader": ("cannot execute CREATE TABLE in a read-only transaction", "a user that may write"),
+    "stranger": ("permission denied for schema public", "GRANT CREATE ON SCHEMA public"),
+    "lost": ("no schema has been selected to create in", "create the schema"),
+}
+"""An encoding, or a user who does not fit -> what is wrong, and what to do."""
+
+
+@pytest.mark.parametrize("kind", MADE_FOR)
+def test_a_database_that_does_not_fit_is_refused_with_the_remedy(postgres: PostgresServer, kind: str) -> None:
+    """By `migrate`, and by what the service says of its health."""
+    name, is_encoding = f"t{new_id()}", kind.isupper()
+    encoding = f"ENCODING '{kind}'" if is_encoding else ""
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 LOCALE 'C' {encoding}".encode())
+        if not is_encoding:
+            connection.execute(f"DROP ROLE IF EXISTS {kind}; CREATE ROLE {kind} LOGIN".encode())
+            connection.execute(f"ALTER ROLE {kind} SET default_transaction_read_only = {kind == 'reader'}".encode())
+    url = postgres.url(name)
+    if not is_encoding:
+        url = url.replace("runwire@", f"{kind}@") + ("?options=-csearch_path%3Dnowhere" * (kind == "lost"))
+    database = Database(url)
+    with pytest.raises(DatabaseUnavailable) as refused:
+        database.migrate()
+    database.close()
+    assert all(text in refused.value.reason for text in MADE_FOR[kind]), refused.value.reason
+
+
+def test_a_server_that_is_too_old_is_refused(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names its version."""
+    monkeypatch.setattr(databases, "_OLDEST", 999)
+    database = Database(postgres.new_database(new_id()))
+    with pytest.raises(DatabaseUnavailable, match=r"it is PostgreSQL \d+.*; use PostgreSQL 999 or newer"):
+        database.migrate()
+    database.close()

@@ -135,11 +135,11 @@ def test_only_legal_transitions_change_a_proposal() -> None:
         before, to = TRANSITIONS[event.type]
         for state in (None, *get_args(ProposalState)):
             now = kept | {P: kept[P].model_copy(update={"state": state})}
-            later = fold_proposals(now, event, 9)
+            later = fold_proposals(now, event, 9, 0)
             assert (
                 (later[P].state == to, later[P].changed_seq == 9) == (True, True) if state in before else later == now
             )
-        assert fold_proposals({}, event, 9) == {}
+        assert fold_proposals({}, event, 9, 0) == {}
 
 
 def test_a_redelivered_decision_requests_the_same_run() -> None:
