@@ -29,9 +29,7 @@ CODE = ("contracts", "runwire", "services")
 PURE = (
     "runwire/plans/**/*.py",
     "services/planner/run/**/*.py",
-    "services/planner/conversation/compaction.py",
     "services/planner/conversation/encoding.py",
-    "services/planner/conversation/images.py",
     "services/planner/conversation/native.py",
     "services/planner/conversation/rendering.py",
     "services/planner/conversation/triage_critique.py",

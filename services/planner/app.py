@@ -23,7 +23,7 @@ from services.planner.effects.sessions import Sessions
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionLogs
 from services.planner.models import demo, vision
-from services.planner.models.by_provider import ByProvider, find_model, named_models
+from services.planner.models.by_provider import ByProvider, find_model
 from services.planner.models.limits import Limits
 from services.planner.models.model_table import known_model, reasons
 from services.planner.models.providers import Endpoints
@@ -107,7 +107,7 @@ def _deployment(settings: PlannerSettings, agents: Mapping[str, Agent], default_
 def profiles_of(settings: PlannerSettings, agents: Mapping[str, Agent], default_model: str) -> list[ModelProfile]:
     """Describe all models that runs may use, for the gateway."""
     deployment = _deployment(settings, agents, default_model)
-    return vision.profiles(deployment.vision_support, agents, default_model, named_models(agents, deployment))
+    return vision.profiles(deployment.vision_support, agents, default_model, deployment.named_models())
 
 
 def models_of(settings: PlannerSettings, environment: Mapping[str, str]) -> ByProvider:

@@ -16,7 +16,7 @@ from services.planner.agents import DEFAULT_AGENT, Agent, agent_of
 from services.planner.conversation.catalogue import digest_of
 from services.planner.errors import CannotOpen
 from services.planner.models import demo
-from services.planner.models.by_provider import ANY_MODEL, named_models
+from services.planner.models.by_provider import ANY_MODEL
 from services.planner.models.model_table import known_model
 from services.planner.models.vision import VisionSupport, models_for
 from services.planner.run.commands import Opening
@@ -113,6 +113,14 @@ class Deployment:
             deadline_at=None if limits.deadline_s is None else request.requested_at + int(limits.deadline_s * 1000),
         )
 
+    def named_models(self) -> list[str]:
+        """Return the models that the deployment and its agents name, sorted: requests may name any of these."""
+        names = {self.model, self.triage_model, *self.models, *self.fallbacks, demo.NAME}
+        for agent in self.agents.values():
+            critic = agent.reflection.model if agent.reflection else None
+            names |= {agent.model, *agent.models, *(agent.fallbacks or ()), critic, agent.memory.get("summary_model")}
+        return sorted(name for name in names if name)
+
     def agent(self, started: RunStarted) -> Agent:
         """Return the agent of a run; the default agent for one that is not in the agents file any more."""
         return agent_of(self.agents, started.request.agent) or self.agents[DEFAULT_AGENT]
@@ -138,7 +146,7 @@ class Deployment:
         return memory
 
     def _check_model(self, model: str) -> None:
-        names = named_models(self.agents, self)
+        names = self.named_models()
         if model not in names and ANY_MODEL not in names:
             raise CannotOpen("bad_request", f"there is no model {model[:200]!r} here; there are: {', '.join(names)}")
 

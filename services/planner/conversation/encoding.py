@@ -6,22 +6,41 @@ Rule 2: consecutive texts of one role are merged, since some chat templates requ
 results stay separate.
 Rule 3: a message with images stays an object, since images are loaded for each request. The vision policy of a run
 limits their number. A message with opaque fields does too, since only one model gets them (`models.wire`).
+Rule 4: a compaction shortens a conversation, and keeps the facts of each step: the calls, their arguments, their
+outcomes. Long lines of older messages lose their middle, and older results lose their images. The question stays
+unchanged. So does the newest exchange, unless the provider reported a context overflow. A compaction is recorded
+(`compacted`), so that every planner that folds the log renders the same conversation.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from services.planner.conversation import compaction
+from contracts.artifacts.images import ImageRef
+from services.planner.run.state.history import ToolImage
 
 Message = dict[str, Any]
+Part = dict[str, Any]
 Piece = bytes | Message
 """The JSON of some messages, separated by commas; or one message."""
 BYTES_PER_TOKEN = 4
 TOKENS_PER_IMAGE = 1_000
+IMAGE = "image"
+"""Type of a part that refers to an image: `effects.image_loader` replaces it by bytes in each model request. No
+provider knows it, so such a part must not leave the planner."""
+OPAQUE = "opaque"
+"""Key of a message with what its provider wants to see again, which is kept whole. It must not leave the planner under
+this name."""
+HEAD_SHARE = 0.7
+NEWEST_LINE_FACTOR = 10
+"""Lines of the newest exchange may be longer than older ones by this factor."""
+CUT_MARKER = " …[shortened]… "
+CHARACTERS_PER_IMAGE = 4000
+"""Length of an image in estimates of a conversation: about a thousand tokens, for any size."""
+LEFT_OUT = "[an image of an earlier result is left out]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +70,7 @@ class EncodedHistory:
 
     Attributes:
         messages: how many were added.
-        characters: their length, as `compaction.length` measures it.
+        characters: their length, as `length` measures it.
     """
 
     def __init__(self) -> None:
@@ -66,7 +85,7 @@ class EncodedHistory:
             self._encode_newest()
         self._newest.append(message)
         self.messages += 1
-        self.characters += compaction.length(message)
+        self.characters += length(message)
 
     def objects(self) -> list[Message]:
         """Decode all messages, for a compaction."""
@@ -81,7 +100,7 @@ class EncodedHistory:
             yield bytes(piece) if isinstance(piece, bytearray) else piece
 
     def _encode_newest(self) -> None:
-        if any(isinstance(message.get("content"), list) or compaction.OPAQUE in message for message in self._newest):
+        if any(isinstance(message.get("content"), list) or OPAQUE in message for message in self._newest):
             self._encoded += self._newest
         else:
             self._encoded_tokens += sum(map(_tokens_of, self._newest))
@@ -169,3 +188,87 @@ def _tokens_of(message: Message) -> int:
         text_tokens(part["text"]) if part.get("type") == "text" else TOKENS_PER_IMAGE
         for part in text_parts(message.get("content"))
     )
+
+
+def length(message: Message) -> int:
+    """Characters of a message's text, and of the arguments of its calls."""
+    content = message.get("content", "")
+    parts = [content] if isinstance(content, str) else [part.get("text") for part in content]
+    text = sum(CHARACTERS_PER_IMAGE if part is None else len(part) for part in parts)
+    opaque = message.get(OPAQUE, {}).get("message", {}).values()
+    text += sum(len(value) for value in opaque if isinstance(value, str))
+    return text + sum(len(call["function"]["arguments"]) for call in message.get("tool_calls", ()))
+
+
+def compacted(
+    history: list[Message], line_characters: int, *, newest: bool = False, question: int = 0
+) -> list[Message]:
+    """Return the conversation with the lines of its middle cut to about `line_characters`.
+
+    `newest`: the lines of its newest exchange are cut too, to ten times that. `question`: the number of messages before
+    the question, which are past turns. Their lines are cut too.
+    """
+    decided = [number for number, message in enumerate(history) if message["role"] == "assistant" and number > question]
+    begins = max(decided, default=question + 1)
+    last = history[begins:]
+    if newest:
+        last = [_shortened(message, NEWEST_LINE_FACTOR * line_characters) for message in last]
+    older = [
+        message if number == question else _shortened(message, line_characters)
+        for number, message in enumerate(history[:begins])
+    ]
+    return [*older, *last]
+
+
+def _shortened(message: Message, limit: int) -> Message:
+    if length(message) <= limit:
+        return message
+    short = dict(message)
+    if isinstance(message.get("content"), str):
+        short["content"] = _cut_lines(message["content"], limit)
+    elif "content" in message:
+        short["content"] = "\n".join(_cut_lines(part.get("text", LEFT_OUT), limit) for part in message["content"])
+    if "tool_calls" in message:
+        short["tool_calls"] = calls = []
+        for call in message["tool_calls"]:
+            arguments = call["function"]["arguments"]
+            if len(arguments) > limit + len(CUT_MARKER):  # They stay JSON, since providers check that.
+                arguments = json.dumps({"shortened": middle_cut(arguments, limit)}, ensure_ascii=False)
+            calls.append({**call, "function": {**call["function"], "arguments": arguments}})
+    return short
+
+
+def _cut_lines(text: str, limit: int) -> str:
+    return "\n".join(middle_cut(line, limit) for line in text.split("\n"))
+
+
+def middle_cut(line: str, limit: int) -> str:
+    """Return about `limit` characters of a line: its beginning, a mark, and its end."""
+    if len(line) <= limit + len(CUT_MARKER):
+        return line
+    head = int(limit * HEAD_SHARE)
+    return f"{line[:head]}{CUT_MARKER}{line[-(limit - head) :]}"
+
+
+def image_part(ref: ImageRef) -> Part:
+    """Return the part of an image of the question."""
+    part = {"type": IMAGE, "artifact_id": ref.artifact_id, "name": ref.filename or ref.artifact_id}
+    return part | ({"detail": ref.detail} if ref.detail else {})
+
+
+def with_images(text: str, images: Sequence[ImageRef]) -> str | list[Part]:
+    """Return the content of a message: plain text if there are no images."""
+    return [{"type": "text", "text": text}, *map(image_part, images)] if images else text
+
+
+def images_messages(images: Iterable[ToolImage]) -> list[Message]:
+    """Render images of tools: one user message per tool."""
+    parts: dict[str, list[Part]] = {}
+    for image in images:
+        lead = {"type": "text", "text": f"Images among the results of {image.tool}:"}
+        name = f"{image.path} of {image.tool}"
+        part: Part = {"type": IMAGE, "inline": image.inline, "name": name}
+        if image.inline is None:  # A tool may name any artifact id, so only artifacts of this run are fetched.
+            part = {"type": IMAGE, "artifact_id": image.artifact_id, "name": name, "of_run": True}
+        parts.setdefault(image.tool, [lead]).append(part)
+    return [{"role": "user", "content": content} for content in parts.values()]

@@ -6,6 +6,7 @@ the form of a decision, so neither can pass for a message of the runtime.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -19,15 +20,41 @@ from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import render_catalogue, shown_name
-from services.planner.conversation.encoding import compact
-from services.planner.conversation.images import with_images
+from services.planner.conversation.encoding import compact, with_images
 from services.planner.conversation.task_tools import task_specs
-from services.planner.run.state.history import Conversation
+from services.planner.run.state.history import Conversation, Executed
 from services.shared.tools.builtin import READ_ARTIFACT, readable_in
 
 Message = dict[str, Any]
 CACHE_MARK = {"type": "ephemeral"}
 """Marks the end of the stable prefix. `models.wire` removes it for providers that do not support it."""
+
+
+class Dialect(ABC):
+    """The messages that look different in each action format and transport."""
+
+    complaint: str
+    """About a reply that was not accepted, with a place for the reason."""
+
+    @abstractmethod
+    def decision(self, step: events.Step) -> Message:
+        """Render a decision of the model."""
+
+    @abstractmethod
+    def outcomes(
+        self, step: events.Step, observed: Sequence[events.Observed], note: str | None = None
+    ) -> list[Message]:
+        """Render the outcomes of a decision's calls. `note`: a line of the runtime behind them."""
+
+    def rejection(self, repaired: events.Repaired) -> list[Message]:
+        """Render a reply that was not accepted, and the complaint about it."""
+        reply = [says("assistant", repaired.reply)] if repaired.reply.strip() else []
+        return [*reply, says("user", self.complaint.format(reason=repaired.reason))]
+
+    def executed(self, item: Executed) -> list[Message]:
+        """Render calls that a strategy made without the model, and what came of them; most strategies make none."""
+        del item
+        return []
 
 
 def system_message(
@@ -155,12 +182,6 @@ def data_section(lead: str, marker: str, value: Any) -> str:
     return f"{lead}\n<{marker}>\n{as_data(value)}\n</{marker}>"
 
 
-def rejection(repaired: events.Repaired, complaint: str) -> list[Message]:
-    """Render a reply that was not accepted, and the complaint about it, a text with a place for the reason."""
-    reply = [says("assistant", repaired.reply)] if repaired.reply.strip() else []
-    return [*reply, says("user", complaint.format(reason=repaired.reason))]
-
-
 def budget_notes(*, steps_left: int, tool_calls_left: int | None = None, legacy: bool = False) -> list[Message]:
     """Render the note that a budget is nearly exhausted; nothing while it is not. `legacy`: the action format."""
     if steps_left == 1 or tool_calls_left == 0:
@@ -184,6 +205,15 @@ def as_data(value: Any) -> str:
 def says(role: Literal["system", "user", "assistant"], text: str) -> Message:
     """Return a message of plain text."""
     return {"role": role, "content": text}
+
+
+def plan_of(step: events.Step) -> dict[str, Any]:
+    """Return the calls of a decision, and their join, as the arguments of `plan`."""
+    plan: dict[str, Any] = {"steps": [{"node": shown_name(call.tool), "args": call.args} for call in step.calls]}
+    if step.join is not None:
+        inject = {} if step.join.inject is None else {"inject": step.join.inject}
+        plan["join"] = {"node": shown_name(step.join.node), "args": step.join.args, **inject}
+    return plan
 
 
 def outcome(observed: events.Observed) -> dict[str, Any]:

@@ -8,16 +8,16 @@ dropped, since its text takes a fifth of the memory. A run that is folded again 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 from weakref import WeakKeyDictionary
 
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK
-from contracts.runs.events import ActionFormat, Observed, Repaired, RunStarted, Step
-from services.planner.conversation import compaction, texts
+from contracts.runs.events import ActionFormat, Observed, RunStarted, Step
+from services.planner.conversation import texts
 from services.planner.conversation.catalogue import shown_name
-from services.planner.conversation.encoding import EncodedHistory, Messages, compact
-from services.planner.conversation.images import images_messages
+from services.planner.conversation.encoding import EncodedHistory, Messages, compact, compacted, images_messages
 from services.planner.conversation.messages import (
+    Dialect,
     Message,
     answer_note,
     as_data,
@@ -25,8 +25,8 @@ from services.planner.conversation.messages import (
     lead_lines,
     outcome,
     past_messages,
+    plan_of,
     question_message,
-    rejection,
     says,
 )
 from services.planner.conversation.native import NativeTools
@@ -46,10 +46,11 @@ from services.planner.run.state.run import Run
 
 
 @dataclass(frozen=True, slots=True)
-class JsonActions:
+class JsonActions(Dialect):
     """Renders decisions in the action format of the run: two fields, or five in the format `legacy`."""
 
     action_format: ActionFormat = "auto"
+    complaint = texts.REPAIR
 
     def decision(self, step: Step) -> Message:
         """Render a decision as the JSON action that says it."""
@@ -57,14 +58,10 @@ class JsonActions:
             return self._action(None if self._legacy else FINAL_RESPONSE, {"answer": step.answer}, step.thought)
         if len(step.calls) == 1 and step.join is None and step.node in {step.calls[0].tool, TASK}:
             return self._action(shown_name(step.calls[0].tool), step.calls[0].args, step.thought)
-        steps = [{"node": shown_name(call.tool), "args": call.args} for call in step.calls]
-        join = None
-        if step.join is not None:
-            join = {"node": shown_name(step.join.node), "args": step.join.args}
-            join |= {} if step.join.inject is None else {"inject": step.join.inject}
+        plan = plan_of(step)
         if self._legacy:
-            return self._action(None, {}, step.thought, plan=steps, join=join)
-        return self._action(PLAN, {"steps": steps} | ({"join": join} if join else {}))
+            return self._action(None, {}, step.thought, plan=plan["steps"], join=plan.get("join"))
+        return self._action(PLAN, plan)
 
     def outcomes(self, step: Step, observed: Sequence[Observed], note: str | None = None) -> list[Message]:
         """Render outcomes as data in one message, in the order of the calls, with that of a join last."""
@@ -73,15 +70,6 @@ class JsonActions:
         lines = [as_data(outcome(each)) for each in ordered]
         text = f'<results step="{step.step}">\n' + "\n".join(lines) + "\n</results>"
         return [says("user", "\n".join([text, *([note] if note else []), texts.NEXT]))]
-
-    def rejection(self, repaired: Repaired) -> list[Message]:
-        """Render a reply that was not accepted, and the complaint about it."""
-        return rejection(repaired, texts.REPAIR)
-
-    def executed(self, item: Executed) -> list[Message]:
-        """Render nothing: no strategy that writes these actions adds such an item."""
-        del item
-        return []
 
     @property
     def _legacy(self) -> bool:
@@ -100,26 +88,6 @@ class JsonActions:
         if self._legacy:
             action = {"thought": thought or "", **action, "plan": plan, "join": join}
         return says("assistant", compact(action))
-
-
-class Dialect(Protocol):
-    """The messages that look different in each action format and transport."""
-
-    def decision(self, step: Step) -> Message:
-        """Render a decision of the model."""
-        ...
-
-    def outcomes(self, step: Step, observed: Sequence[Observed], note: str | None = None) -> list[Message]:
-        """Render the outcomes of a decision's calls. `note`: a line of the runtime behind them."""
-        ...
-
-    def rejection(self, repaired: Repaired) -> list[Message]:
-        """Render a reply that was not accepted, and the complaint about it."""
-        ...
-
-    def executed(self, item: Executed) -> list[Message]:
-        """Render calls that a strategy made without the model, and what came of them."""
-        ...
 
 
 def dialect_of(started: RunStarted) -> Dialect:
@@ -153,9 +121,7 @@ class _Rendered:
             self._count += 1
 
     def _compact(self, item: Compaction) -> None:
-        messages = compaction.compacted(
-            self.history.objects(), item.line_characters, newest=item.newest, question=self._question
-        )
+        messages = compacted(self.history.objects(), item.line_characters, newest=item.newest, question=self._question)
         self.history = EncodedHistory()
         for message in messages:
             self.history.add(message)

@@ -21,8 +21,7 @@ import structlog
 
 from contracts.artifacts.images import image_type
 from services.messaging.connection import Bus
-from services.planner.conversation.encoding import Message, Messages
-from services.planner.conversation.images import IMAGE, Part
+from services.planner.conversation.encoding import IMAGE, Message, Messages, Part
 from services.planner.models.errors import ModelFailed
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge

@@ -19,7 +19,7 @@ from contracts.runs.requests import RunRequested
 from contracts.wire.limits import MAX_INLINE_BYTES
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
-from services.planner.conversation.compaction import middle_cut
+from services.planner.conversation.encoding import middle_cut
 from services.planner.logs.offload import Offloader
 from services.planner.sessions.tasks.answers import MAX_ANSWERED_BYTES
 from services.planner.sessions.tasks.reports import REPORTED_TASKS, REPORTED_WHOLE

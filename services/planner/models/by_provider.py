@@ -10,12 +10,11 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import orjson
 
 from contracts.wire.operation import MODEL_BY_KEY, OLLAMA_PORT
-from services.planner.agents import Agent
 from services.planner.models import demo
 from services.planner.models.direct.openai_compatible import OpenAICompatibleModel
 from services.planner.models.limits import Limits
@@ -28,34 +27,6 @@ MAX_LIST_BYTES = 1 << 20
 
 ANY_MODEL = "*"
 """Entry of a list of models that lets callers name any model."""
-
-
-class _Named(Protocol):
-    @property
-    def model(self) -> str: ...
-    @property
-    def models(self) -> tuple[str, ...]: ...
-    @property
-    def fallbacks(self) -> tuple[str, ...]: ...
-    @property
-    def triage_model(self) -> str | None: ...
-
-
-def named_models(agents: Mapping[str, Agent], deployment: _Named) -> list[str]:
-    """Return the models that the deployment and its agents name, sorted. The demo model is always one of them.
-
-    Requests may name any of these.
-    """
-    names = {deployment.model, deployment.triage_model, *deployment.models, *deployment.fallbacks, demo.NAME}
-    for agent in agents.values():
-        names |= {
-            agent.model,
-            *agent.models,
-            *(agent.fallbacks or ()),
-            agent.reflection.model if agent.reflection else None,
-            agent.memory.get("summary_model"),
-        }
-    return sorted(name for name in names if name)
 
 
 @dataclass(frozen=True, slots=True)

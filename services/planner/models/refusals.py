@@ -20,9 +20,7 @@ from typing import Any
 from contracts.runs.actions import RESERVED
 from contracts.wire.faults import Code
 from services.planner.conversation import native, texts
-from services.planner.conversation.compaction import OPAQUE
-from services.planner.conversation.encoding import Message, Messages, compact
-from services.planner.conversation.function_schemas import flat_schema
+from services.planner.conversation.encoding import OPAQUE, Message, Messages, compact
 from services.planner.conversation.messages import says
 from services.planner.models.errors import ModelFailed
 from services.planner.models.providers import provider_of
@@ -345,7 +343,7 @@ def _with_flat_tools(request: ModelRequest) -> ModelRequest:
 
 
 def _flat(tool: dict[str, Any]) -> dict[str, Any]:
-    return {**tool, "function": {**tool["function"], "parameters": flat_schema(tool["function"]["parameters"])}}
+    return {**tool, "function": {**tool["function"], "parameters": native.flat_schema(tool["function"]["parameters"])}}
 
 
 def _with_tool(old: dict[str, Any], new: dict[str, Any] | None, request: ModelRequest) -> ModelRequest:

@@ -12,8 +12,7 @@ from typing import Any
 from contracts.runs.actions import FINAL_RESPONSE
 from contracts.runs.payload import Usage
 from contracts.runs.step_events import Opaque
-from services.planner.conversation.compaction import OPAQUE
-from services.planner.conversation.encoding import Message, Messages, Piece, merged, text_parts, text_tokens
+from services.planner.conversation.encoding import OPAQUE, Message, Messages, Piece, merged, text_parts, text_tokens
 from services.shared.redaction.json_values import plain
 
 CACHE_CONTROL_PREFIXES = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")

@@ -20,8 +20,7 @@ from contracts.runs.requests import ConversationMessage, KeyBudget, Memory, RunR
 from contracts.wire import keys
 from contracts.wire.names import derived_id
 from services.planner.agents import SUMMARY_AGENT
-from services.planner.conversation.compaction import middle_cut
-from services.planner.conversation.encoding import BYTES_PER_TOKEN, compact, text_tokens
+from services.planner.conversation.encoding import BYTES_PER_TOKEN, compact, middle_cut, text_tokens
 from services.planner.run.state.history import Conversation, PastTurn
 from services.planner.sessions.tasks.reports import REPORTED_TASKS
 from services.shared.sessions.state import Session, Turn

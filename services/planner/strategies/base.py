@@ -14,8 +14,8 @@ from contracts.runs.events import ActionTransport, Observed, RunStarted
 from contracts.runs.requests import DEFAULT_STRATEGY
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
-from services.planner.conversation.messages import Message
-from services.planner.conversation.rendering import Dialect, Renderer, dialect_of
+from services.planner.conversation.messages import Dialect, Message
+from services.planner.conversation.rendering import Renderer, dialect_of
 from services.planner.models import demo
 from services.planner.models.types import CallPiece, Facts, ModelRequest, Reply
 from services.planner.replies.thoughts import Head

@@ -11,9 +11,10 @@ from contracts.runs.events import Observed, PlannedCall, Step
 from contracts.runs.requests import RunLimits
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
-from services.planner.conversation import compaction, messages, native
+from services.planner.conversation import encoding, messages, native
+from services.planner.conversation.messages import Dialect
 from services.planner.conversation.native import NativeTools
-from services.planner.conversation.rendering import Dialect, JsonActions
+from services.planner.conversation.rendering import JsonActions
 
 SNAPSHOT = Path(__file__).parent / "prompt_forms.snapshot.txt"
 LOOK = ToolSpec(
@@ -81,15 +82,15 @@ def test_compaction_keeps_every_step(dialect: Dialect) -> None:
         ]
         history.append(dialect.decision(long))
         history += dialect.outcomes(long, seen)
-    short = compaction.compacted(history, 200)
+    short = encoding.compacted(history, 200)
     assert short[0] == history[0]
     assert short[-2:] == history[-2:]
     assert len(short) == len(history)
     text = json.dumps(short[1:-2])
     assert all(f"{word}{n}" in text for word in ("begin", "end", "start", "stop") for n in (0, 1))
-    assert sum(map(compaction.length, short[1:-2])) < 1400
-    newest = compaction.compacted(history, 100, newest=True)
-    assert max(map(compaction.length, newest[-2:])) < 1400
+    assert sum(map(encoding.length, short[1:-2])) < 1400
+    newest = encoding.compacted(history, 100, newest=True)
+    assert max(map(encoding.length, newest[-2:])) < 1400
     for message in newest:
         for call in message.get("tool_calls", ()):
             json.loads(call["function"]["arguments"])

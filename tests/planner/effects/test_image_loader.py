@@ -1,7 +1,7 @@
 """Images are loaded for a call of the model, and kept for a while."""
 
 from contracts.wire.names import new_id
-from services.planner.conversation import images
+from services.planner.conversation import encoding
 from services.planner.conversation.encoding import Messages
 from services.planner.effects.image_loader import REMOVED_TEXT, ImageLoader
 from tests.planner.conftest import Put
@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 async def test_images_leave_the_cache(store: Store, put: Put, nats_server: NatsServer) -> None:
     """When they have not been shown for a while, when they are gone, and when there are too many."""
     ref = await put(png(5))
-    part = images.image_part(ref)
+    part = encoding.image_part(ref)
     async with connected(nats_server.url, "planner") as bus:
         loader = ImageLoader(bus, cached_s=0.2)
         await loader.filled("default", new_id(), None, Messages.of([{"role": "user", "content": [part]}]))
@@ -32,7 +32,7 @@ async def test_images_leave_the_cache(store: Store, put: Put, nats_server: NatsS
 async def test_an_image_that_a_person_removed_is_not_shown(put: Put, nats_server: NatsServer) -> None:
     """The model reads that there was one."""
     ref = await put(png(5))
-    message = {"role": "user", "content": [images.image_part(ref)]}
+    message = {"role": "user", "content": [encoding.image_part(ref)]}
     async with connected(nats_server.url, "planner") as bus:
         loader = ImageLoader(bus)
         filled, warnings = await loader.filled("default", new_id(), None, Messages.of([message]), {ref.artifact_id})

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.planner.conversation.compaction import OPAQUE
-from services.planner.conversation.encoding import Messages
+from services.planner.conversation.encoding import OPAQUE, Messages
 from services.planner.models.errors import ModelFailed
 from services.planner.models.refusals import CHANGES, WithoutRefusedFields
 from services.planner.models.types import Model, ModelRequest, Reply

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.runs.step_events import Opaque
-from services.planner.conversation.compaction import OPAQUE
-from services.planner.conversation.encoding import Messages
+from services.planner.conversation.encoding import OPAQUE, Messages
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.limits import Limits
 from services.planner.models.providers import Endpoints

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from contracts.runs.requests import ConversationMessage, Memory
 from contracts.sessions.records import RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
-from services.planner.conversation.compaction import CUT_MARKER
-from services.planner.conversation.encoding import Message, text_tokens
+from services.planner.conversation.encoding import CUT_MARKER, Message, text_tokens
 from services.planner.conversation.messages import past_messages
 from services.planner.conversation.rendering import JsonActions
 from services.planner.run.state.history import Conversation, PastTurn

@@ -33,8 +33,6 @@ _KEY_IS_MISSING = re.compile(r"missing (credentials|[\w ]*api key)", re.IGNORECA
 _KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]{1,40}_API_KEY\b")
 MAX_NESTED_ERRORS = 5
 MAX_CAUSES = 10
-MAX_SEARCHED_CHARACTERS = 2000
-"""Characters of an error's text that are searched: the text can hold a whole prompt."""
 
 
 def failure_of(error: BaseException, model: str, *, after_output: bool = False) -> ModelFailed:
@@ -44,7 +42,7 @@ def failure_of(error: BaseException, model: str, *, after_output: bool = False) 
         if not isinstance(inner, BaseException):
             break
         error = inner
-    text, causes = str(error)[:MAX_SEARCHED_CHARACTERS], _causes(error)
+    text, causes = str(error)[: errors.MAX_SEARCHED_CHARACTERS], _causes(error)
     unsent = _unsent(text, causes)
     if unsent is not None:
         label = next((name for name in causes if name in _NOT_CONNECTED), "")

@@ -1,11 +1,19 @@
-"""Builds the arguments of `plan` (valid `steps`, and a `join`, if any) and of `task` (the fields of one mode)."""
+"""Reads values of an action that models often write in another form: encoded as text, wrapped, or of another type.
 
+Builds the arguments of `plan` (valid `steps`, and a `join`, if any) and of `task` (the fields of one mode).
+"""
+
+import json
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
-from services.planner.replies.actions.values import as_object, as_object_or_list, object_in
+from services.planner.replies.actions.names import STREAMED_KEYS
+from services.planner.replies.actions.scan import Found, Scan
+from services.planner.replies.strict_json import ANSWER_KEYS, MAX_DEPTH, loads_or
 
+MAX_ENCODINGS = 2
 _NODE_KEYS = ("node", "tool", "next_node")
 _ARGS_KEYS = ("args", "arguments", "tool_args")
 _MODES = ("subagent", "job")
@@ -13,6 +21,82 @@ _OTHER_MODE = {"subagent": ("tool", "tool_args"), "job": ("query",)}
 _STRATEGIES = {strategy.replace("_", ""): strategy for strategy in ("APPEND", "REPLACE", "HUMAN_GATED")}
 """Merge strategies by their bare names."""
 _REPORTS = frozenset({"all", "any", "none"})
+
+
+def as_object(value: Any) -> dict[str, Any] | None:
+    """Return an object: the value itself, or the one that its text encodes; None where there is none."""
+    for _ in range(MAX_ENCODINGS):
+        value = _decoded(value)
+    return value if isinstance(value, dict) else None
+
+
+def object_in(value: Any) -> dict[str, Any] | None:
+    """The same as `as_object`, for a text that may hold the object in a code fence or in prose; None for several."""
+    found = as_object(value)
+    if found is not None or not isinstance(value, str) or "{" not in value:
+        return found
+    items = list(islice(Scan(value).items(), 2))
+    only = items[0] if len(items) == 1 else None
+    return only.value if isinstance(only, Found) and value[only.start] == "{" else None
+
+
+def _decoded(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return loads_or(value) if value.lstrip().startswith(("{", "[", '"')) else None
+
+
+def pick_answer(fields: Mapping[str, Any]) -> Any:
+    """Return the answer among several keys; None where there is none. A null does not count.
+
+    The first of `answer` and `raw_answer` in the object wins, then `text`, `response`, `content`.
+    """
+    return next((fields[key] for key in answer_keys(fields)), None)
+
+
+def answer_keys(fields: Mapping[str, Any]) -> list[str]:
+    """Return the keys that hold an answer. The first one counts."""
+    keys = [key for key in fields if key in STREAMED_KEYS] + list(ANSWER_KEYS[len(STREAMED_KEYS) :])
+    return [key for key in keys if fields.get(key) is not None]
+
+
+def answer_text(value: Any, *, known_only: bool = False) -> str | None:
+    """Return an answer as text: a text, a number, a list of these (one per line), or an object with an answer key.
+
+    Any other value becomes its JSON text, or None with `known_only`. Null and an empty list or object give None.
+    """
+    for _ in range(MAX_DEPTH):
+        inner = pick_answer(value) if isinstance(value, dict) else None
+        if inner is None:
+            break
+        value = inner
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return _lines(value, known_only=known_only)
+    if isinstance(value, int | float) or (value and not known_only):
+        return json.dumps(value, ensure_ascii=False)
+    return None
+
+
+def _lines(items: list[Any], *, known_only: bool) -> str | None:
+    """Return a list as lines. Its leading texts may be streamed already, so they stay at the beginning."""
+    lines: list[str | None] = []
+    for item in items:
+        value = pick_answer(item) if isinstance(item, dict) else item
+        is_number = isinstance(value, int | float)
+        lines.append(value if isinstance(value, str) else json.dumps(value) if is_number else None)
+    texts = [line for line in lines if line is not None]
+    if texts and len(texts) == len(lines):
+        return "\n".join(texts)
+    if known_only or not items:
+        return None
+    if isinstance(items[0], str):
+        return "\n".join(
+            line if line is not None else json.dumps(item, ensure_ascii=False)
+            for line, item in zip(lines, items, strict=True)
+        )
+    return json.dumps(items, ensure_ascii=False)
 
 
 def has_steps(action: Mapping[str, Any]) -> bool:
@@ -27,7 +111,7 @@ def plan_args(action: Mapping[str, Any], *, args_first: bool, warnings: list[str
     `args_first`: the node is plan, so `args` belong to the plan. Otherwise `args` may belong to a tool, and `plan` or
     `steps` at the top level come first.
     """
-    args = as_object_or_list(action.get("args"))
+    args = _decoded(action.get("args"))
     places: list[Any] = [args, action] if args_first else [action, args]
     steps, container = next((found for place in places if (found := _steps_in(place)) is not None), (None, {}))
     result: dict[str, Any] = {"steps": _clean(steps, warnings)}

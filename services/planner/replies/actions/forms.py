@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, PlannerAction
-from services.planner.replies.actions.arguments import has_steps
+from services.planner.replies.actions.arguments import answer_keys, answer_text, as_object, has_steps, pick_answer
 from services.planner.replies.actions.names import (
     CONTROL_KEYS,
     FINAL_FIELDS,
@@ -19,7 +19,6 @@ from services.planner.replies.actions.names import (
     names_another,
     opcode_of,
 )
-from services.planner.replies.actions.values import answer_keys, answer_text, as_object, pick_answer
 from services.planner.replies.strict_json import ANSWER_KEYS
 
 MAX_KEYS_LISTED = 20

@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.runs.events import Repaired, RunEvent, RunStarted, Step
+from contracts.runs.events import RunEvent, RunStarted, Step
 from contracts.runs.pages import PageView
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation import native, texts
 from services.planner.conversation.catalogue import HINT_LIMIT, clean, shown_name
 from services.planner.conversation.encoding import compact
-from services.planner.conversation.messages import Message, between, guidance, minute_of, rejection, says, system
+from services.planner.conversation.messages import Dialect, Message, between, guidance, minute_of, says, system
 from services.planner.conversation.native import NativeTools
-from services.planner.conversation.rendering import Dialect, JsonActions
+from services.planner.conversation.rendering import JsonActions
 from services.planner.conversation.task_tools import with_agents
 from services.planner.models import demo
 from services.planner.models.types import ModelRequest
@@ -226,20 +226,20 @@ def _of_page(started: RunStarted, tools: Sequence[ToolSpec]) -> Sequence[ToolSpe
 class _ChatNative(NativeTools):
     """Text, and native calls."""
 
+    complaint = _COMPLAINT
+
     def decision(self, step: Step) -> Message:
         """Render a part of the turn, or an answer of an earlier turn."""
         if not step.calls:
             return says("assistant", _text(step))
         return {**super().decision(step), **({"content": said} if (said := _text(step)) else {})}
 
-    def rejection(self, repaired: Repaired) -> list[Message]:
-        """Render a reply that was not accepted, and the complaint about it."""
-        return rejection(repaired, _COMPLAINT)
-
 
 @dataclass(frozen=True, slots=True)
 class _ChatJson(JsonActions):
     """Text, and calls as JSON behind it."""
+
+    complaint = _COMPLAINT
 
     def decision(self, step: Step) -> Message:
         """Render a part of the turn, or an answer of an earlier turn."""
@@ -248,10 +248,6 @@ class _ChatJson(JsonActions):
             return says("assistant", text)
         action = str(JsonActions.decision(self, step)["content"])
         return says("assistant", f"{text}\n{action}" if text else action)
-
-    def rejection(self, repaired: Repaired) -> list[Message]:
-        """Render a reply that was not accepted, and the complaint about it."""
-        return rejection(repaired, _COMPLAINT)
 
 
 def _text(step: Step) -> str:

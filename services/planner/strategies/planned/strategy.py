@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts.runs.events import ActionTransport, Asked, Observed, Repaired, RunEvent, RunStarted, Step
+from contracts.runs.events import ActionTransport, Asked, Observed, RunEvent, RunStarted, Step
 from contracts.runs.inbox import TimerFired
 from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan
 from contracts.runs.requests import RunLimits
@@ -24,7 +24,7 @@ from services.planner.agents import Agent
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import render_catalogue, shown_name
 from services.planner.conversation.encoding import compact
-from services.planner.conversation.messages import Message, as_data, rejection, says, system
+from services.planner.conversation.messages import Message, as_data, says, system
 from services.planner.conversation.rendering import JsonActions
 from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
@@ -178,13 +178,11 @@ def planning_function(tools: Sequence[ToolSpec]) -> dict[str, Any]:
 class PlanReplies(JsonActions):
     """The dialect of plans: an answer is plain text."""
 
+    complaint = "{reason}\nWrite a better answer."
+
     def decision(self, step: Step) -> Message:
         """Render an answer."""
         return says("assistant", step.answer or "")
-
-    def rejection(self, repaired: Repaired) -> list[Message]:
-        """Render an answer that was not accepted, and the complaint about it."""
-        return rejection(repaired, "{reason}\nWrite a better answer.")
 
     def executed(self, item: Executed) -> list[Message]:
         """Render a plan, and what came of it."""

@@ -9,11 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction
+from pydantic import ValidationError
+
+from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction, TaskArgs
 from contracts.runs.events import ActionFormat
 from contracts.runs.step_events import ReplyForm
 from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import describe
+from contracts.wire.limits import MAX_INLINE_BYTES
 from services.planner.conversation import native
+from services.planner.conversation.catalogue import HINT_LIMIT
 from services.planner.conversation.task_tools import RUN_AGENT, TASK_SPECS, AgentTool, agent_task, call_name
 from services.planner.models.types import Reply
 from services.planner.replies.actions.arguments import task_args
@@ -28,7 +33,6 @@ from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan
 from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid, form_of
 from services.planner.strategies.base import Habit, Reading
-from services.planner.strategies.react.task_reading import in_one_group, read_task
 from services.shared.json_schema.checks import InvalidSchema, complaints
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
@@ -36,11 +40,12 @@ MAX_COMPLAINTS = 5
 MAX_NAMES_LISTED = 50
 MAX_CALLS_BYTES = 512_000
 """Largest arguments of a reply that calls tools: its record and each call message can hold one megabyte."""
-MAX_BYTES_PER_CHARACTER = 4
 _BUILT_IN = (READ_ARTIFACT_SPEC, *TASK_SPECS.values())
 _NODE = "next_node"
-_NO_NODE = "invalid"
 MAX_NODE_CHARACTERS = 80
+MAX_TOOLS_LISTED = 20
+_SEALING = ("group_sealed", "retain_turn")
+_MODES = '"mode" is "subagent", with a "query", or "job", with a "tool" and its "tool_args"'
 _SURE = "{[`\ufeff"
 """What a reply in JSON begins with. Such a reply is no thought, whatever the model's habit is."""
 
@@ -136,15 +141,9 @@ class ReactReading(Reading):
         if dropped:
             common["warnings"] += (dropped_line(dropped),)
         decision = self._decide(action, common)
-        if (
-            isinstance(decision, Calls)
-            and len(reply.text) > MAX_CALLS_BYTES // MAX_BYTES_PER_CHARACTER
-            and len(reply.text.encode()) > MAX_CALLS_BYTES
-        ):
+        if isinstance(decision, Calls) and len(reply.text.encode("utf-8", "surrogatepass")) > MAX_CALLS_BYTES:
             decision = f"The arguments are too large: a call may have {MAX_CALLS_BYTES:,} bytes."
-        if isinstance(decision, str):
-            return self._invalid(reply, normalized, decision)
-        return decision
+        return self._invalid(reply, normalized, decision) if isinstance(decision, str) else decision
 
     def _decide(self, action: PlannerAction, common: dict[str, Any]) -> Decision | str:
         """Return a decision, or a complaint for the model."""
@@ -169,11 +168,8 @@ class ReactReading(Reading):
 
     def _allowed(self) -> str:
         """Name the allowed actions, in the terms of the action format."""
-        answer = (
-            "answer in `args` with `next_node` null"
-            if self._action_format == "legacy"
-            else "answer with final_response"
-        )
+        is_legacy = self._action_format == "legacy"
+        answer = "answer in `args` with `next_node` null" if is_legacy else "answer with final_response"
         task = ", start a task" if self._tasks else ""
         return f"Call a tool, run a plan{task}, or {answer}." if self._listed else f"There are no tools, so {answer}."
 
@@ -198,8 +194,7 @@ class ReactReading(Reading):
         if complaints_ := check_plan(args, self._specs):
             return " ".join(complaint.line for complaint in complaints_[:MAX_COMPLAINTS])
         common["warnings"] = (*common["warnings"], *filter(None, (renamed(*pair) for pair in names.items())))
-        places = [*args["steps"], *([args["join"]] if "join" in args else [])]
-        asking = {isinstance(self._specs.get(place["node"]), AgentTool) for place in places}
+        asking = {isinstance(self._specs.get(name), AgentTool) for name in names.values()}
         if asking == {True}:
             return self._spawn([agent_task(step["args"]) for step in args["steps"]], common)
         if True in asking:
@@ -216,30 +211,29 @@ class ReactReading(Reading):
     def _spawn(self, given: Sequence[Mapping[str, Any]], common: dict[str, Any]) -> Decision | str:
         """Return the spawns of one reply: all of them, or the complaint about one."""
         specs = {name: spec for name, spec in self._specs.items() if spec not in _BUILT_IN}
-        read = [read_task(args, specs) for args in given]
-        tasks = [each for each in read if not isinstance(each, str)]
-        if len(tasks) < len(read):
-            return next(each for each in read if isinstance(each, str))
+        tasks = []
+        for args in given:
+            if isinstance(task := read_task(args, specs), str):
+                return task
+            tasks.append(task)
         return Calls(node=TASK, calls=tuple((SPAWN, args) for args in in_one_group(tasks)), **common)
 
     def _faults(self, action: PlannerAction) -> str | None:
         if (spec := self._specs.get(action.next_node)) is None:
             known = ", ".join(sorted(self._listed)[:MAX_NAMES_LISTED])
-            return f"There is no tool {action.next_node[:80]!r}. " + (
-                f"The tools are: {known}." if known else self._allowed()
-            )
+            instead = f"The tools are: {known}." if known else self._allowed()
+            return f"There is no tool {action.next_node[:80]!r}. {instead}"
         try:
             faults = complaints(action.args, spec.input_schema)
         except InvalidSchema as error:
             return f"The tool {action.next_node!r} cannot be used: its input schema is invalid ({error})."
-        if not faults:
-            return None
-        return f"The arguments of {action.next_node!r} do not fit its schema: {'; '.join(faults)}."
+        misfit = f"The arguments of {action.next_node!r} do not fit its schema: {'; '.join(faults)}."
+        return misfit if faults else None
 
     def _invalid(self, reply: Reply, normalized: Normalized, complaint: str) -> Invalid:
         node = normalized.action.next_node if normalized.action is not None else normalized.error
         return Invalid(
-            node=(node or _NO_NODE)[:MAX_NODE_CHARACTERS],
+            node=(node or "invalid")[:MAX_NODE_CHARACTERS],
             complaint=complaint,
             reply=reply.text,
             salvage=self._salvage(reply, normalized),
@@ -332,3 +326,73 @@ class TextReading(ReactReading):
             warnings=warnings,
             form=ReplyForm(form="text"),
         )
+
+
+def read_task(args: Mapping[str, Any], tools: Mapping[str, ToolSpec]) -> dict[str, Any] | str:
+    """Return the arguments of a spawn as the log holds them, or a complaint. `tools`: those a job may call."""
+    if unknown := [key for key in args if key not in TaskArgs.model_fields]:
+        known = ", ".join(TaskArgs.model_fields)
+        return f"{unknown[0][:80]!r} is no field of task: leave it out. The fields are: {known}."
+    try:
+        task = TaskArgs.model_validate(args)
+    except ValidationError as error:
+        return f"The arguments of task do not fit: {describe(error, limit=None)}. {_MODES}."
+    if complaint := _agent(task, tools) or _identity(task) or (_of_job(task, tools) if task.mode == "job" else ""):
+        return complaint
+    if task.mode == "subagent":
+        if task.query is None or not task.query.strip():
+            return '"query" is missing: a subagent needs the question that it is to answer.'
+        if (size := len(task.query.encode())) > MAX_INLINE_BYTES:
+            return f'"query" has {size:,} bytes, and at most {MAX_INLINE_BYTES:,} are taken: shorten it.'
+    read = task.model_dump(exclude_none=True, exclude_defaults=True)
+    return read | ({"tool": tools[task.tool].name} if task.tool is not None else {})
+
+
+def in_one_group(tasks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tasks of one reply so that those of one label make one group: only its last one may seal it.
+
+    That is the one that says so for all: its run waits for the group if any of them asked for that.
+    """
+    last = {task.get("group"): number for number, task in enumerate(tasks)}
+    found = []
+    for number, task in enumerate(tasks):
+        group = task.get("group")
+        sealing = {key: True for each in tasks for key in _SEALING if each.get("group") == group and each.get(key)}
+        kept = {key: value for key, value in task.items() if key not in _SEALING}
+        found.append(task if group is None else kept | (sealing if number == last[group] else {}))
+    return found
+
+
+def _agent(task: TaskArgs, tools: Mapping[str, ToolSpec]) -> str:
+    spec = tools.get(RUN_AGENT)
+    known = spec.input_schema["properties"]["agent"]["enum"] if isinstance(spec, AgentTool) else []
+    if task.agent is None or (task.agent in known and task.mode == "subagent"):
+        return ""
+    return f'"agent" is for a subagent, and one of: {", ".join(known) or "none, so leave it out"}.'
+
+
+def _identity(task: TaskArgs) -> str:
+    if task.group is not None and task.group_id is not None:
+        return (
+            'Both "group" and "group_id" are given. Keep "group" for a group of this turn, by its label, or "group_id" '
+            "for that very group, and leave the other one out."
+        )
+    for field in ("name", "group", "group_id"):
+        text = getattr(task, field)
+        if text is not None and (not text.strip() or len(text) > HINT_LIMIT):
+            return f'"{field}" must have 1 to {HINT_LIMIT} characters: shorten it, or leave it out.'
+    return "" if task.mode is not None else f"The task has no mode: {_MODES}."
+
+
+def _of_job(task: TaskArgs, tools: Mapping[str, ToolSpec]) -> str:
+    if task.tool is None:
+        return '"tool" is missing: a job needs the name of the tool that it calls, and its arguments in "tool_args".'
+    tools = {name: spec for name, spec in tools.items() if not isinstance(spec, AgentTool)}
+    if (spec := tools.get(task.tool)) is None:
+        known = ", ".join(sorted(tools)[:MAX_TOOLS_LISTED]) or "none, so only a subagent can be started"
+        return f'"tool" names no tool of this run: {task.tool[:80]!r}. The tools are: {known}.'
+    try:
+        faults = complaints(task.tool_args, spec.input_schema)
+    except InvalidSchema as error:
+        return f'"tool": {task.tool!r} cannot be used: its input schema is invalid ({error}).'
+    return f'"tool_args" does not fit the schema of {task.tool!r}: {"; ".join(faults)}.' if faults else ""

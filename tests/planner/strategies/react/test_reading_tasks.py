@@ -8,9 +8,8 @@ import pytest
 from contracts.tools.messages import ToolSpec
 from services.planner.models.types import Reply
 from services.planner.run.turn.decision import Calls, Invalid
-from services.planner.strategies.react.reading import ReactReading
+from services.planner.strategies.react.reading import ReactReading, read_task
 from services.planner.strategies.react.strategy import NativeReading
-from services.planner.strategies.react.task_reading import read_task
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 TOOLS = {"work": ToolSpec(name="work", input_schema=SCHEMA), "tool_task": ToolSpec(name="task", input_schema=SCHEMA)}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.planner.conversation.function_schemas import flat_schema, function_schema
+from services.planner.conversation.native import flat_schema, function_schema
 
 TEXT = {"type": "string"}
 
