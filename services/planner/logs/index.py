@@ -28,7 +28,6 @@ def _run_key(request: RunRequested) -> str:
 
 
 def _status(run: Run, request: RunRequested) -> RunStatus:
-    """Return the status of the run, without its payload."""
     return status_of(
         request.run_id,
         request,

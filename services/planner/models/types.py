@@ -85,9 +85,7 @@ class Facts:
     text_alone: bool = False
     """The reply is to be the answer's text, without an action around it."""
     tasks_allowed: bool = False
-    """The run may spawn background tasks."""
     legacy: bool = False
-    """The action format is `legacy`."""
     page: PageView | None = None
     """Of a chat turn: what the page shows."""
     stage: str = ""

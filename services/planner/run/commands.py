@@ -38,7 +38,6 @@ OfPeople = inbox.InputRequested | inbox.ResumeRequested
 OfCalls = inbox.CallFinished | inbox.CallPaused
 OfRuns = inbox.TimerFired | inbox.CancelRequested | inbox.TopUpRequested | inbox.RunResumed
 Received = RunRequested | OfCalls | OfRuns | OfSessions | OfPeople | Poisoned
-"""Every message that a planner handles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,6 @@ class Progress:
     """Names of the messages to the session that this handling has sent."""
     context_kept: bool = False
     began: bool = False
-    """This handling began the run."""
     opened: bool = False
     closed: bool = False
     specs: Mapping[str, ToolSpec] | None = None
@@ -107,7 +105,6 @@ class Progress:
     """Ids of the requests whose decisions this handling recorded."""
     woken: bool = False
     timers: frozenset[tuple[inbox.TimerName, int]] = frozenset()
-    """Timers that this handling has set."""
     announced: frozenset[str] = frozenset()
     """Rounds of calls (`round_id`) that this handling itself recorded, so no earlier handling can have sent them."""
     dispatched: frozenset[str] = frozenset()
@@ -252,7 +249,6 @@ ToSession = (
     | records.SessionApproved
     | tasks.SessionTaskControl
 )
-"""The messages of a run to its session."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import rfc8785
@@ -29,6 +29,15 @@ def plain(value: Any, depth: int = WIRE_DEPTH) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item, depth - 1) for item in value] if depth else None
     return _plain_scalar(value)
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield the texts in a JSON value, those of keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for each in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from strings_in(each)
 
 
 def _plain_scalar(value: Any) -> Any:

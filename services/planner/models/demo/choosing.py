@@ -37,7 +37,6 @@ _OPERATORS = {
     **dict.fromkeys(("containing", "contains"), "contains"),
 }
 MAX_ARGUMENTS = 2_000
-"""Arguments that are examined."""
 
 
 def fill(schema: dict[str, Any], evidence: Evidence, context: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -252,7 +252,6 @@ class Situation:
     summarises: bool = False
     """The run is to summarise the turns in its context."""
     tasks: bool = False
-    """The run may spawn background tasks."""
     reported: list[dict[str, Any]] = field(default_factory=list)
     """The run is to tell what came of these tasks."""
     past: tuple[PastTurn, ...] = ()
@@ -260,7 +259,6 @@ class Situation:
     images: tuple[str, ...] = ()
     """Type and size of each image that came with the question."""
     page: PageView | None = None
-    """The page of a chat turn."""
     stage: str = ""
     """Of the strategy `planned`: `plan` or `respond`."""
     rejected: tuple[str, ...] = ()

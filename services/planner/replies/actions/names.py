@@ -144,7 +144,6 @@ def streams_before_plan(action: Mapping[str, Any]) -> bool:
 
 
 def _streamed(args: Any) -> str:
-    """Return the text of `args` that is streamed."""
     if isinstance(args, str):
         return "" if may_be_encoded(args) else args
     if isinstance(args, list):

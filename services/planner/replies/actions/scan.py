@@ -151,7 +151,6 @@ class Scan:
                 here = yield from (self._piece(begin) if notable["odd"] is None else self._odd(begin))
 
     def _pass(self, here: int, end: int) -> None:
-        """Pass the prose up to `end`."""
         if here == end:
             return
         self.characters_examined += end - here

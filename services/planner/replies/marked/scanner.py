@@ -46,7 +46,6 @@ class Echoes:
         self._folded: list[str] = []
         """Those that may hold a block, without blanks, since who quotes JSON may lay it out anew."""
         self._compared: dict[str, bool] = {}
-        """Blocks, and whether they were found."""
 
     def add(self, texts: Iterable[str]) -> None:
         """Take more that the model is shown from now on."""

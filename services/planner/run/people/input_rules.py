@@ -9,7 +9,7 @@ Pure, but for the time that a search may take.
 """
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
+from services.shared.redaction.json_values import strings_in
 
 SEARCH_TIMEOUT_S = 0.5
 """Of all rules over one message."""
@@ -76,15 +77,7 @@ ADMITTED = Checked()
 def texts_of(request: RunRequested) -> list[str]:
     """Return what a request tells the model: the question, the messages of users, and all texts of `llm_context`."""
     said = "\n".join(each.content for each in request.messages if each.role == "user")
-    return [text for text in (request.query, said, "\n".join(_strings(request.llm_context))) if text]
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for each in (*value, *value.values()) if isinstance(value, dict) else value:
-            yield from _strings(each)
+    return [text for text in (request.query, said, "\n".join(strings_in(request.llm_context))) if text]
 
 
 def check(rules: Sequence[InputRule], texts: Sequence[str]) -> Checked:

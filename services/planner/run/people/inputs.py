@@ -85,7 +85,6 @@ def _added(message: InputRequested) -> InputAdded:
 
 
 def _facts(run: Run, started: RunStarted, progress: Progress, message: InputRequested) -> list[Event]:
-    """Return the facts of an input that is admitted."""
     rule = progress.checked.rule if progress.checked is not None else None
     decided = _decided(run, message, progress.now) if run.waits_since is not None and rule is None else []
     is_cut = any(isinstance(fact, Resumed) and fact.note not in {"", message.text} for fact in decided)

@@ -61,7 +61,6 @@ class PauseDecisions:
     requests: dict[str, str] = field(default_factory=dict)
     """Request that took effect -> SHA-256 of its body."""
     closed: set[str] = field(default_factory=set)
-    """Ids of pauses that are over."""
     of_tasks: set[str] = field(default_factory=set)
     """Ids of pauses about results of tasks, which are over as well when somebody applies these elsewhere."""
     approved: dict[str, CallApproval] = field(default_factory=dict)
@@ -77,7 +76,6 @@ class PauseDecisions:
     results: list[SessionTaskControl] = field(default_factory=list)
     """Decisions about results of tasks that a call waits for. The session carries them out."""
     approved_rules: set[ApprovedRule] = field(default_factory=set)
-    """Rules that were approved in this run."""
     approved_before: frozenset[ApprovedRule] = frozenset()
     """Rules that ask once per session and were approved before the run began. They are facts of the session's log."""
 

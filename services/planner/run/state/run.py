@@ -145,7 +145,6 @@ class Run:
     pauses: dict[str, Paused] = field(default_factory=dict)
     """Open pauses with a `pause_id`, in the order in which they were opened."""
     pause_decisions: PauseDecisions = field(default_factory=PauseDecisions)
-    """What people decided about the run's pauses."""
     of_tasks: dict[str, events.TasksPaused] = field(default_factory=dict)
     """By call that waits for tasks: what these need of people."""
     waits_for_tasks: bool = False
@@ -161,7 +160,6 @@ class Run:
     interrupted: Asked | None = None
     """The model call that a pause or a new question ended. It is repeated when the run resumes."""
     inputs: AddedInputs = field(default_factory=AddedInputs)
-    """What people have added to the run."""
     lost: int = 0
     """Attempts of this turn that ended with their process."""
     repairs: int = 0
@@ -186,7 +184,6 @@ class Run:
     observed: dict[str, Observed] = field(default_factory=dict)
     """Outcomes of the newest step, by call id."""
     strategy_state: StrategyState = StrategyState()
-    """What the strategy of the run keeps of it."""
     joined: bool = False
     concluded: bool = True
     """The newest step has ended."""
@@ -210,7 +207,6 @@ class Run:
     spent_by_tasks: Usage = NOTHING_SPENT
     """What background tasks that have ended took of the limits."""
     collected: Collected = field(default_factory=Collected)
-    """Artifacts and sources of all calls."""
     last_observation: Any = None
     warnings: list[str] = field(default_factory=list)
     payloads: list[PayloadKept] = field(default_factory=list)

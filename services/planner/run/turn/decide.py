@@ -125,7 +125,6 @@ def resolve_decision(run: Run, decision: Decision, now: int, rules: Rules) -> De
 
 
 def _salvaged(decision: Invalid | Failed) -> Decision | None:
-    """Return what can be used of a reply that is invalid or cut."""
     salvage = decision.salvage
     return salvage and replace(salvage, form=with_rule(salvage.form or ReplyForm(form="text"), "salvaged"))
 

@@ -17,6 +17,7 @@ from contracts.wire import names
 from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.scanner import Echoes, MarkerScanner
 from services.planner.run.state.run import Run, StrategyState
+from services.shared.redaction.json_values import strings_in
 from services.shared.runs.pages.payload_types import BUILT_IN, DATA_PROPOSAL, PayloadType
 
 OF_TOOL = "custom_payload"
@@ -46,7 +47,6 @@ class ChatState(StrategyState):
     made: tuple[dict[str, Any], ...] = ()
     """Payloads that tools have made: `{call_id, type, data}` each."""
     types: tuple[PayloadType, ...] = BUILT_IN
-    """The types of payloads of the deployment."""
 
     @property
     def has_parts(self) -> bool:
@@ -150,7 +150,7 @@ def fold(run: Run, event: RunEvent, types: tuple[PayloadType, ...] = BUILT_IN) -
             )
         case Observed():
             reason = event.failure.reason if event.failure is not None else None
-            texts = (*_strings(event.observation), *_strings(event.content), *_strings(reason))
+            texts = tuple(strings_in([event.observation, event.content, reason]))
             made = (*state.made, *_made_by(event, state.types))
             return replace(state, turn=(*state.turn, Shown(texts)), made=made)
         case _:
@@ -162,15 +162,13 @@ def _shown_before(run: Run) -> Iterator[str]:
     if run.started is None:
         return
     request, view, said = run.started.request, run.started.page_view, run.conversation
-    yield request.query
-    yield from _strings(request.llm_context)
+    yield from strings_in([request.query, request.llm_context])
     if said is not None:
-        for turn in said.turns:
-            yield from (turn.question, *turn.inputs)
-        yield from (said.summary, *_strings(said.context), *_strings(said.results))
+        yield from strings_in([(turn.question, turn.inputs) for turn in said.turns])
+        yield from strings_in([said.summary, said.context, said.results])
     if view is not None:
         cells = view.context.replace('\\"', '"').replace("\\n", "\n")  # They are JSON there.
-        yield from (view.context, cells, view.help, view.persona, *_strings(view.page.filters), *_strings(view.columns))
+        yield from strings_in([view.context, cells, view.help, view.persona, view.page.filters, view.columns])
 
 
 def _made_by(observed: Observed, types: Iterable[PayloadType]) -> Iterator[dict[str, Any]]:
@@ -183,19 +181,6 @@ def _made_by(observed: Observed, types: Iterable[PayloadType]) -> Iterator[dict[
             for each in types
             if each.source == "tool" and each.name == found.get("type")
         )
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """Yield the texts in a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, each in value.items():
-            yield str(key)
-            yield from _strings(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _strings(each)
 
 
 def _by_column_ids(data: dict[str, Any], columns: list[dict[str, Any]] | None) -> dict[str, Any]:
