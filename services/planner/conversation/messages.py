@@ -192,11 +192,6 @@ def budget_notes(*, steps_left: int, tool_calls_left: int | None = None, legacy:
     return []
 
 
-def answer_note() -> Message:
-    """Render a request for the answer's text alone, after a final response without one."""
-    return says("user", texts.ANSWER_ALONE)
-
-
 def as_data(value: Any) -> str:
     r"""Compact JSON on one line in which no marker can be closed: `</` is written `<\/`, which JSON reads the same."""
     return compact(value).replace("</", "<\\/")

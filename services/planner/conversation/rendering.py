@@ -19,7 +19,6 @@ from services.planner.conversation.encoding import EncodedHistory, Messages, com
 from services.planner.conversation.messages import (
     Dialect,
     Message,
-    answer_note,
     as_data,
     input_message,
     lead_lines,
@@ -185,7 +184,8 @@ class Renderer:
         dialect = self._of(run).dialect
         messages: list[Message] = []
         for repaired in run.rejected:
-            messages += [answer_note()] if repaired.kind == "answer" else dialect.rejection(repaired)
+            is_asked = repaired.kind == "answer"
+            messages += [says("user", texts.ANSWER_ALONE)] if is_asked else dialect.rejection(repaired)
         return messages
 
     def length(self, run: Run) -> Length:

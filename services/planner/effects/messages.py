@@ -6,12 +6,11 @@ A timer is a scheduled message of NATS, which reaches the control consumer when 
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Literal
 
 import structlog
 from pydantic import BaseModel
 
-from contracts.runs.inbox import GroupDue, TimerFired, TimerName
+from contracts.runs.inbox import TimerFired, TimerName
 from contracts.runs.requests import RunRequested
 from contracts.sessions.records import SESSION_HEADER, SessionRunsForgotten
 from contracts.wire import keys, subjects
@@ -47,13 +46,6 @@ async def forget_runs(bus: Bus, tenant: str, session_id: str, runs: Sequence[str
 async def set_timer(bus: Bus, request: RunRequested, name: TimerName, at_ms: int) -> None:
     """Schedule a timer message of a run at a time, Unix ms. It replaces an earlier timer of the name. Idempotent."""
     await schedule(bus, request.tenant, request.run_id, name, TimerFired(timer=name, at=at_ms), at_ms)
-
-
-async def set_group_timer(
-    bus: Bus, tenant: str, session_key: str, what: Literal["group", "waiter"], group_id: str, at_ms: int
-) -> None:
-    """Schedule a timer message of a session, as `set_timer` does for a run."""
-    await schedule(bus, tenant, session_key, f"{what}-{group_id}", GroupDue(group_id=group_id, what=what), at_ms)
 
 
 async def schedule(

@@ -324,7 +324,8 @@ class Sessions:
             case task_commands.DropReportContext(report_id):
                 await messages.purge(self._bus, subjects.RUNS, subjects.context(tenant, report_id))
             case task_commands.SetGroupTimer(what, group_id, at):
-                await messages.set_group_timer(self._bus, *address, what, group_id, at)
+                due = inbox.GroupDue(group_id=group_id, what=what)
+                await messages.schedule(self._bus, *address, f"{what}-{group_id}", due, at)
             case task_commands.TellRun(run, name, message):
                 await self._bus.publish_surely(subjects.control(tenant, run, name), message, f"{run}.{name}")
             case _:

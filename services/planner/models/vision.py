@@ -62,7 +62,12 @@ class VisionSupport:
         if capable:
             return VisionChoice(capable, [model for model in fallbacks if self.takes_images(model)], images, policy)
         if images and (request.vision or agent.vision or self.mode) == "strict":
-            raise CannotOpen("vision_unsupported", no_vision(models))
+            raise CannotOpen(
+                "vision_unsupported",
+                f"{', '.join(models)} does not take images; name a model that does, or declare that this one does "
+                "(RUNWIRE_MODEL_VISION), or have images dropped with a warning (`vision` of the request or the agent, "
+                "or RUNWIRE_VISION=lenient)",
+            )
         warning = f"image_dropped: {len(images)} of the question: {', '.join(models)} does not take images"
         return VisionChoice(models, fallbacks, warnings=[warning] if images else [])
 
@@ -86,15 +91,6 @@ class VisionChoice:
     images: list[ImageRef] = field(default_factory=list)
     policy: VisionContextPolicy | None = None
     warnings: list[str] = field(default_factory=list)
-
-
-def no_vision(models: Iterable[str]) -> str:
-    """Return the refusal for models that take no images, and its remedy."""
-    return (
-        f"{', '.join(models)} does not take images; name a model that does, or declare that this one does "
-        "(RUNWIRE_MODEL_VISION), or have images dropped with a warning (`vision` of the request or the agent, or "
-        "RUNWIRE_VISION=lenient)"
-    )
 
 
 def models_for(agent: Agent, default: str) -> list[str]:

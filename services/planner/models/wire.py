@@ -5,6 +5,7 @@ same model only: others refuse them, or would read what is not theirs.
 Rule 2: they are never shown. The log has them, so that they survive a crash.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
@@ -15,12 +16,8 @@ from contracts.runs.step_events import Opaque
 from services.planner.conversation.encoding import OPAQUE, Message, Messages, Piece, merged, text_parts, text_tokens
 from services.shared.redaction.json_values import plain
 
-CACHE_CONTROL_PREFIXES = ("anthropic/", "claude-", "vertex_ai/claude", "openrouter/anthropic/", "azure_ai/claude")
-
-
-def supports_cache_control(model: str) -> bool:
-    """Whether the model's provider accepts `cache_control` on parts of messages. Others may refuse the request."""
-    return model.startswith(CACHE_CONTROL_PREFIXES) or (model.startswith("bedrock/") and "anthropic." in model)
+_CACHES = re.compile(r"anthropic/|claude-|vertex_ai/claude|openrouter/anthropic/|azure_ai/claude|bedrock/.*anthropic\.")
+"""Models whose providers accept `cache_control` on parts of messages. Others may refuse the request."""
 
 
 def pieces_for(model: str, messages: Messages) -> list[Piece]:
@@ -31,7 +28,7 @@ def pieces_for(model: str, messages: Messages) -> list[Piece]:
     part becomes plain text.
     """
     pieces = [restored(model, piece) for piece in merged(messages.pieces)]
-    if not supports_cache_control(model):
+    if not _CACHES.match(model):
         return [piece if isinstance(piece, bytes) else _plain(piece) for piece in pieces]
     last = pieces[-1] if pieces else b""
     parts = text_parts(last.get("content")) if isinstance(last, dict) else []

@@ -15,7 +15,7 @@ from contracts.runs.requests import RunLimits, RunRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.agents import Agent
-from services.planner.conversation import messages
+from services.planner.conversation import messages, texts
 from services.planner.conversation.catalogue import real_name, shown_name
 from services.planner.conversation.rendering import JsonActions
 from services.planner.replies.actions.normalize import normalize_action
@@ -79,7 +79,7 @@ def transcript() -> str:
         *JSON.rejection(Repaired(turn=2, attempt=1, reason="args.city: required", reply="{oops")),
         *messages.budget_notes(steps_left=2),
         *messages.budget_notes(steps_left=9, tool_calls_left=0),
-        messages.answer_note(),
+        messages.says("user", texts.ANSWER_ALONE),
     ]
     return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in rendered)
 

@@ -138,10 +138,6 @@ class History:
         """Add the newest item."""
         self.items.append(item)
 
-    def begin_with(self, conversation: Conversation) -> None:
-        """Insert what was said before the run. The history must not have been rendered yet."""
-        self.items.insert(0, conversation)
-
     def drop(self) -> None:
         """Drop all items. They were rendered, and their text takes a fifth of the memory."""
         self.dropped += len(self.items)

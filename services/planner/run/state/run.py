@@ -280,7 +280,7 @@ def begin_history(run: Run, conversation: Conversation) -> None:
     """Add what was said before the run, unless the run has it or has ended."""
     if run.conversation is None and run.terminal is None:
         run.conversation = conversation
-        run.history.begin_with(conversation)
+        run.history.items.insert(0, conversation)  # It has not been rendered yet.
 
 
 def take_in(run: Run, observed: Observed) -> None:

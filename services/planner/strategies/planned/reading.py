@@ -145,12 +145,6 @@ def plan_alone_in(text: str, max_depth: int) -> dict[str, Any]:
     return value
 
 
-def fenced_plans_in(text: str) -> list[dict[str, Any]]:
-    """Return the plans of calls in the code fences of a text."""
-    values = (loads_or(fence[1]) for fence in _FENCES.finditer(text))
-    return [value for value in values if isinstance(value, dict) and value.get("type") == TOOL_CALLS]
-
-
 def has_known_type(value: dict[str, Any]) -> bool:
     """Whether an object says that it is a plan, be it valid or not."""
     kind = value.get("type")
@@ -269,7 +263,8 @@ class PlanReading(Reading):
 
     def _only_fenced(self, text: str, common: dict[str, Any]) -> Planned | None:
         """Return the plan in a fence of a prose, where it is the only one and would run: the model cannot call."""
-        found = [read_plan(each) for each in fenced_plans_in(text)]
+        values = [loads_or(fence[1]) for fence in _FENCES.finditer(text)]
+        found = [read_plan(each) for each in values if isinstance(each, dict) and each.get("type") == TOOL_CALLS]
         if len(found) != 1 or not isinstance(found[0], Plan):
             return None
         form = ReplyForm(form="plan", rules=["code_fence", "text_around"])
