@@ -194,10 +194,9 @@ class Renderer:
         return Length(rendered.history.characters, rendered.compacted_characters, rendered.history.messages)
 
     def _of(self, run: Run) -> _Rendered:
-        assert run.started is not None  # noqa: S101, a model is asked after `run_started` only
         rendered = self._rendered.get(run.history)
         if rendered is None:
-            rendered = self._rendered[run.history] = _Rendered(self._dialect_of(run.started))
+            rendered = self._rendered[run.history] = _Rendered(self._dialect_of(run.opened))
         rendered.catch_up(run.history)
         if not self._keeps_items(run):
             run.history.drop()

@@ -97,16 +97,15 @@ class ModelRequests:
         self, run: Run, now: int, warn: Callable[[list[str]], object] = lambda _: None
     ) -> tuple[AsyncGenerator[Delta | Reply, None], Reading]:
         """Start one request of the model call, at `now` (Unix ms). `warn` receives the images that were left out."""
-        assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
-        agent = self.deployment.agent(run.started)
-        tools = list((await self.specs(run.started)).values())
-        strategy = self.strategy(run.started)
+        started = run.opened
+        agent, strategy = self.deployment.agent(started), self.strategy(started)
+        tools = list((await self.specs(started)).values())
         asked = strategy.request(run, tools, agent)
         if run.failed and asked.total_s is not None:
             # `total_s` limits all requests of a model call. A last request gets at least the idle limit.
             left_s = asked.total_s - (now - run.call_at) / 1000
             asked = replace(asked, total_s=max(left_s, asked.timeout_s))
-        stream = self._with_images(asked, run, run.started, warn) if run.has_images else self.model.stream(asked)
+        stream = self._with_images(asked, run, started, warn) if run.has_images else self.model.stream(asked)
         return stream, strategy.read(run, tools)
 
     async def _with_images(
@@ -151,18 +150,15 @@ class ModelRequests:
 
     async def triage(self, run: Run) -> Triage:
         """Let a cheap model call choose the effort. Never raises: a failed call means `medium`."""
-        assert run.started is not None  # noqa: S101, see think
-        models = run.started.models
-        messages = triage_critique.triage_messages(run.inputs.question(run.started.request.query), models)
-        text, usage = await self._short_call(run.started.triage_model or run.model, messages)
-        return triage_critique.read_triage(text, models, usage)
+        started = run.opened
+        messages = triage_critique.triage_messages(run.inputs.question(started.request.query), started.models)
+        text, usage = await self._short_call(started.triage_model or run.model, messages)
+        return triage_critique.read_triage(text, started.models, usage)
 
     async def critique(self, run: Run, answer: str, within_s: float = JUDGEMENT_TIMEOUT_S) -> Critique:
         """Score an answer, in `within_s` seconds at most. Never raises; a failure gives no score."""
-        assert run.started is not None  # noqa: S101, see think
-        reflection = run.started.reflection
+        reflection, question = run.opened.reflection, run.inputs.question(run.opened.request.query)
         model = (reflection.model if reflection else None) or run.model
-        question = run.inputs.question(run.started.request.query)
         messages = triage_critique.critique_messages(question, answer, run.last_observation)
         return triage_critique.read_critique(
             *await self._short_call(model, messages, min(within_s, JUDGEMENT_TIMEOUT_S))

@@ -69,8 +69,7 @@ def with_token(run: Run, paused: Paused, call: PlannedCall) -> Paused:
 
 def digest_of(run: Run, call: PlannedCall, revision: int = 1) -> str:
     """Return what an approval of this call is about. Raises ValueError for arguments that are no JSON."""
-    assert run.started is not None  # noqa: S101, calls follow `run_started` in every log
-    started = run.started
+    started = run.opened
     spec = started.tools.get(call.tool, "")
     return approvals.call_digest(started.tenant, started.run_id, call.call_id, call.tool, spec, call.args, revision)
 

@@ -56,20 +56,19 @@ def after_answer(run: Run, done: Done, args: dict[str, Any], now: int) -> list[E
 
 
 def _asks_user(run: Run, done: Done, args: dict[str, Any], now: int) -> Paused:
-    assert run.started is not None  # noqa: S101, see after_answer
     lines = done.raw_answer.strip().splitlines()
     pause = Paused(
         reason="input",
         source="planner",
         until=now + int(DEFAULT_PAUSE_S * 1000),
-        pause_id=pause_id(run.started.run_id, f"step-{run.turn}", 0),
+        pause_id=pause_id(run.opened.run_id, f"step-{run.turn}", 0),
         title=lines[0][:MAX_TITLE_CHARACTERS] if lines else "",
         payload={"answer": done.raw_answer[:MAX_SHOWN_CHARACTERS]},
         state=args if wire_size(args) <= MAX_STATE_BYTES else {},
         input_schema=REPLY_SCHEMA,
         step=run.turn,
     )
-    return with_answer_token(run.started, pause)
+    return with_answer_token(run.opened, pause)
 
 
 def end_after_rejection(run: Run, paused: Paused, note: str) -> Event | None:

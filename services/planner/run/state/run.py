@@ -224,6 +224,12 @@ class Run:
         return self.queued.request if self.queued is not None else None
 
     @property
+    def opened(self) -> RunStarted:
+        """The fact that opened it: in every log it precedes whatever asks a model or calls a tool."""
+        assert self.started is not None  # noqa: S101, see above
+        return self.started
+
+    @property
     def state(self) -> State:
         """Its state while it has not ended, as lists show it."""
         return "running" if self.started is not None else "queued"

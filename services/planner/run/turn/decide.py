@@ -242,12 +242,7 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
         for n, (tool, args) in enumerate(decision.calls, 1)
     ]
     refused = [
-        Observed(
-            call_id=calls[index].call_id,
-            tool=calls[index].tool,
-            status="failed",
-            failure=fault,
-        )
+        Observed(call_id=calls[index].call_id, tool=calls[index].tool, status="failed", failure=fault)
         for index, fault in decision.refused.items()
     ]
     if decision.node == TASK:

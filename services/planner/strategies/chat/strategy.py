@@ -171,8 +171,7 @@ class Chat(AskingStrategy):
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
         """Build a request: the stable prefix, the history, and the notes of this turn."""
-        assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
-        started, is_native = run.started, run.started.action_transport == "tools"
+        started, is_native = run.opened, run.opened.action_transport == "tools"
         tools, tasks = with_agents(_of_page(started, tools), started.tasks), started.tasks is not None
 
         def render() -> Prefix:
@@ -200,8 +199,8 @@ class Chat(AskingStrategy):
 
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> ChatReading:
         """Start reading a part."""
-        assert run.started is not None  # noqa: S101, see request
-        tools, state = with_agents(_of_page(run.started, tools), run.started.tasks), states.state_of(run)
+        started, state = run.opened, states.state_of(run)
+        tools = with_agents(_of_page(started, tools), started.tasks)
         # A tool of the run with this name replaces the built-in one.
         specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {shown_name(spec.name): spec for spec in tools}
         return ChatReading(
@@ -209,7 +208,7 @@ class Chat(AskingStrategy):
             lambda: state.scanner(run),
             lambda response: states.answer_args(state, run, response),
             native_reasoning=self._native_reasoning,
-            tasks=run.started.tasks is not None,
+            tasks=started.tasks is not None,
             habit=self._habit(run),
         )
 

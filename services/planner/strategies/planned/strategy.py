@@ -319,8 +319,7 @@ class Planned(AskingStrategy):
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
         """Build the request for a plan, or for the answer."""
-        assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
-        started, is_native = run.started, run.started.action_transport == "tools"
+        started, is_native = run.opened, run.opened.action_transport == "tools"
 
         def render() -> Prefix:
             prefix = system_message(
@@ -348,13 +347,12 @@ class Planned(AskingStrategy):
 
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> Reading:
         """Start reading a reply."""
-        assert run.started is not None  # noqa: S101, see request
         stage, habit = states.state_of(run).stage, self._habit(run)
         if stage == states.RESPOND or run.final_args is not None:
             return AnswerReading(run.final_args or {}, stage, native_reasoning=self._native_reasoning, habit=habit)
         return PlanReading(
             {shown_name(spec.name): spec for spec in tools},
-            transport=run.started.action_transport,
+            transport=run.opened.action_transport,
             bounds=self._bounds,
             native_reasoning=self._native_reasoning,
             habit=habit,

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from contracts.runs.events import ActionFormat
 from contracts.runs.step_events import ReplyForm
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
@@ -107,8 +106,7 @@ class React(AskingStrategy):
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
         """Build a request: the stable prefix, the history, and the notes of this turn (repairs, budgets)."""
-        assert run.started is not None  # noqa: S101, `asked` follows `run_started` in every log
-        started = run.started
+        started = run.opened
         is_native, tasks = started.action_transport == "tools", started.tasks is not None
         tools = with_agents(tools, started.tasks)
 
@@ -146,17 +144,15 @@ class React(AskingStrategy):
 
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> ReactReading:
         """Start reading a reply: an action, or the answer text that was asked for alone."""
-        assert run.started is not None  # noqa: S101, see request
-        tools = with_agents(tools, run.started.tasks)
+        started = run.opened
+        tools = with_agents(tools, started.tasks)
         # A tool of the run with this name replaces the built-in one.
         specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {shown_name(spec.name): spec for spec in tools}
-        tasks = run.started.tasks is not None
-        is_native = run.started.action_transport == "tools"
-        action_format: ActionFormat = "auto" if is_native else run.started.action_format
+        is_native = started.action_transport == "tools"
         options: dict[str, Any] = {
-            "action_format": action_format,
+            "action_format": "auto" if is_native else started.action_format,
             "native_reasoning": self._native_reasoning,
-            "tasks": tasks,
+            "tasks": started.tasks is not None,
             "habit": self._habit(run),
         }
         if run.final_args is not None:
