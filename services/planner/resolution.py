@@ -126,11 +126,11 @@ class Deployment:
         return agent_of(self.agents, started.request.agent) or self.agents[DEFAULT_AGENT]
 
     def absent(self, request: RunRequested, live: Mapping[str, ToolSpec]) -> list[str]:
-        """Return the tools that the agent names and the run may use, but that no tool service offers."""
+        """Return the tools that request or agent name and the run may use, but that no tool service offers."""
         agent = agent_of(self.agents, request.agent)
-        listed = request.tools if _applies(request) else agent.tools if agent is not None else None
-        named = listed if listed is not None else []
-        limits = [limit for limit in (request.tools, request.key_tools) if limit is not None]
+        of_agent = agent.tools if agent is not None and not _applies(request) else None
+        limits = [limit for limit in (request.tools, of_agent, request.key_tools) if limit is not None]
+        named = next((limit for limit in (request.tools, of_agent) if limit is not None), [])
         return [name for name in named if name not in live and all(name in limit for limit in limits)]
 
     def _memory(self, request: RunRequested, agent: Agent) -> Memory | None:
