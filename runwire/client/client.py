@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from contracts.artifacts.references import ArtifactRef, StoredArtifact
 from contracts.runs import requests as runs
-from contracts.runs.events import Paused
+from contracts.runs.events import Paused, RunEvent
 from contracts.runs.pauses import OpenPause, PauseDecision
 from contracts.runs.plans import PlanReport
 from contracts.sessions.records import SessionEntry, SessionStatus
@@ -142,10 +142,14 @@ class Client(TaskMethods, ScheduleMethods, ToolMethods):
             pass
         return await self.status(run_id)
 
-    async def wait(self, run_id: str) -> runs.RunStatus:
-        """Wait until a run has ended or has an open pause (`.pauses`), and return its status. Raises NotFound."""
+    async def wait(self, run_id: str, *, on_event: Callable[[RunEvent], object] = lambda _: None) -> runs.RunStatus:
+        """Wait until a run has ended or has an open pause (`.pauses`), and return its status. Raises NotFound.
+
+        `on_event`: called with each event on the way.
+        """
         async with aclosing(aiter(self.follow(run_id, artifacts="refs"))) as events:
             async for event in events:
+                on_event(event)
                 if isinstance(event, Paused) and event.pause_id is not None:
                     status = await self.status(run_id)
                     if status.pauses or status.ended_at is not None:

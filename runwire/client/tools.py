@@ -72,6 +72,7 @@ class ToolMethods:
         args: dict[str, Any] | None = None,
         *,
         idempotency_key: str | None = None,
+        wait_s: float | None = None,
         **options: Unpack[CallOptions],
     ) -> RunStatus:
         """Call a tool as a run without a model, and return the run: `.payload.extra["result"]` is the result.
@@ -84,6 +85,7 @@ class ToolMethods:
             name: of the tool.
             args: valid by its `input_schema`.
             idempotency_key: the same key with the same call gives the same run; default: a new one.
+            wait_s: return the run as it is after so long, 30 s at most; default: when it has ended or waits.
             **options: see `CallOptions`.
 
         Raises:
@@ -92,7 +94,9 @@ class ToolMethods:
             RunwireError: the gateway refused, or cannot be reached; `invalid_input` says what is wrong with `args`.
         """
         path, body = f"/v1/tools/{quote(name, safe='')}/call", {"args": args or {}, **options}
-        return await self._called("POST", path, idempotency_key, json=body)
+        if wait_s is None:
+            return await self._called("POST", path, idempotency_key, json=body)
+        return await self._asked("POST", path, idempotency_key or names.new_id(), json=body, params={"wait_s": wait_s})
 
     async def tables(self) -> list[dict[str, Any]]:
         """List the tables of the tenant, as the tool `list_tables` describes them."""
@@ -172,13 +176,15 @@ class ToolMethods:
 
     async def _called(self, method: str, path: str, idempotency_key: str | None, **request: Any) -> RunStatus:
         """Send a call, again with the same key while it goes on."""
-        headers = {"Idempotency-Key": idempotency_key or names.new_id()}
+        key = idempotency_key or names.new_id()
         while True:
-            status = await self._transport.ask(
-                RunStatus, method, path, headers=headers, timeout=_CALL_TIMEOUT, **request
-            )
+            status = await self._asked(method, path, key, **request)
             if status.ended_at is not None or status.pauses or status.paused is not None:
                 return status
+
+    async def _asked(self, method: str, path: str, key: str, **request: Any) -> RunStatus:
+        headers = {"Idempotency-Key": key}
+        return await self._transport.ask(RunStatus, method, path, headers=headers, timeout=_CALL_TIMEOUT, **request)
 
 
 def _path(table_id: str) -> str:

@@ -35,9 +35,10 @@ from runwire.cli.operator import acceptance
 from runwire.cli.operator.connection import OperatorRefused
 from runwire.cli.operator.tool_checks import checked, server_checks
 from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, print_table, short, visible
-from runwire.cli.views.pauses import Approved, called
+from runwire.cli.views.pauses import Approved, called, print_progress
 from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded
+from runwire.events import ToolProgress
 from runwire.plans import TemplatePath, template_paths
 from runwire.plans.json_schema.fields import Fields
 from runwire.plans.json_schema.folding import Steps, TooManySteps
@@ -104,6 +105,8 @@ def _columns(rows: list[list[str]]) -> list[str]:
 
 
 _DESCRIPTION_CHARACTERS = 60
+_QUIET_S = 1.0
+"""A call that takes longer is followed, and its progress is shown."""
 _EXPECTED = (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefused, ToolsNotLoaded)
 
 
@@ -233,7 +236,9 @@ async def call(
     """
     if local is not None:
         return await _called_here(local, tool, json_object(args, "JSON"))
-    run = await client.call_tool(tool, json_object(args, "JSON"), **given(agent=agent))
+    run = await client.call_tool(tool, json_object(args, "JSON"), wait_s=_QUIET_S, **given(agent=agent))
+    if run.ended_at is None and not run.pauses and run.paused is None:
+        run = await client.wait(run.run_id, on_event=print_progress)
     return await called(client, run, is_approved=yes)
 
 
@@ -242,7 +247,7 @@ class _Shown(RecordingContext):
 
     def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
         """Print a report of progress."""
-        ERR.print(f"[dim]{marked(one_line(message))}{'' if fraction is None else f' {fraction:.0%}'}[/dim]")
+        print_progress(ToolProgress(call_id="", tool="", message=message, fraction=fraction))
         return super().progress(message, fraction)
 
 

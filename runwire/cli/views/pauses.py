@@ -17,6 +17,7 @@ from runwire.cli.frame import Found
 from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, program, time_text
 from runwire.client import Client, OpenPause, ProposalView, RunStatus
 from runwire.errors import NotFound, PauseChanged
+from runwire.events import RunEvent, ToolProgress
 
 Approved = Annotated[bool, typer.Option("--yes", help="Approve the call, with the key's right to do so.")]
 
@@ -133,7 +134,7 @@ async def called(client: Client, run: RunStatus, *, is_approved: bool) -> Found:
         for pause in run.pauses:
             if pause.reason == "approval":
                 await client.approve(pause)
-        run = await client.wait(run.run_id)
+        run = await client.wait(run.run_id, on_event=print_progress)
 
     def show() -> None:
         if run.payload is not None and run.status == "done":
@@ -147,6 +148,13 @@ async def called(client: Client, run: RunStatus, *, is_approved: bool) -> Found:
 
     is_done = run.status == "done" and run.reason == "answer_complete"
     return Found(run, show, 0 if is_done else EXIT_INCOMPLETE if run.status != "error" else EXIT_ERROR)
+
+
+def print_progress(event: RunEvent) -> None:
+    """Print what a tool reports of its call; nothing of another event."""
+    if isinstance(event, ToolProgress):
+        share = "" if event.fraction is None else f" {event.fraction:.0%}"
+        ERR.print(f"[dim]{marked(one_line(event.message))}{share}[/dim]")
 
 
 _SIGNS = {"add": "+", "update": "~", "modify": "~", "delete": "-", "remove": "-", "reorder": ">"}

@@ -2,9 +2,9 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 
 from contracts.runs.requests import CallInput, RunStatus
 from contracts.wire.limits import MAX_ARGUMENT_BYTES
@@ -32,21 +32,35 @@ router = new_router("tools")
     openapi_extra=body_of(CallInput, keyed=True, traced=True),
 )
 async def call_tool(
-    name: str, parts: GatewayParts, request: Request, caller: RequestCaller, artifacts: Form = "values"
+    name: str,
+    parts: GatewayParts,
+    request: Request,
+    caller: RequestCaller,
+    artifacts: Form = "values",
+    wait_s: Annotated[float | None, Query(ge=0, le=WAIT_S, description="null: 30")] = None,
 ) -> Response:
     """Call a tool, as a run without a model: checked, approved, recorded and paid for as a call of a model is.
 
     200 with the run once it has ended, however it ended: the tool's result is `payload.extra.result`. 202 when it waits
-    for a person, or has not ended after 30 s. A tool that is hidden from models needs the right `apply` too.
+    for a person, or has not ended after `wait_s`. A tool that is hidden from models needs the right `apply` too.
     """
     given = await read_json(request, CallInput, min(parts.settings.max_body_bytes, MAX_ARGUMENT_BYTES))
-    return await answer_of(parts, request, caller, await called(parts, request, caller, name, given), artifacts)
+    return await answer_of(
+        parts, request, caller, await called(parts, request, caller, name, given, wait_s=wait_s), artifacts
+    )
 
 
 async def called(
-    parts: Parts, request: Request, caller: Caller, name: str, given: CallInput, run: str | None = None
+    parts: Parts,
+    request: Request,
+    caller: Caller,
+    name: str,
+    given: CallInput,
+    run: str | None = None,
+    *,
+    wait_s: float | None = None,
 ) -> RunStatus:
-    """Return the status of a call once its run has ended or waits for a person, or after `WAIT_S`.
+    """Return the status of a call once its run has ended or waits for a person, or after `wait_s`; None: `WAIT_S`.
 
     `run`: its id, where the caller has made it. Raises what `accept_call` raises.
     """
@@ -55,7 +69,7 @@ async def called(
         detail = "The gateway is stopping; the run goes on."
         ended = parts.runs.wait_for_result(caller, accepted.run, accepted.follower)
         with suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(WAIT_S if wait_s is None else wait_s):
                 await parts.streams.while_connected(request.receive, ended, detail, caller, run_id=accepted.run)
         return (await parts.runs.current(caller, accepted.run)).status()
 

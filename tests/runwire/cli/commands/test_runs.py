@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.runwire.conftest import document, printed, runwire
+from contracts.wire.names import new_id
+from runwire.cli.commands import tools
+from tests.runwire.conftest import document, printed, runwire, started
 from tests.support.images import with_metadata
 from tests.support.up import environment
 from tests.support.waiting import wait_until_blocking
@@ -66,6 +69,25 @@ def test_a_run_is_asked_again(up: Path) -> None:
     assert len({json.dumps([each["query"], each["limits"], each["tools"]]) for each in requests}) == 1
     called = document("tools", "call", "calculate", '{"expression": "6*7"}', data=up)["run_id"]
     assert runwire("runs", "retry", called, data=up).returncode == 2
+
+
+@pytest.mark.usefixtures("slow_tools")
+def test_a_call_that_takes_long_shows_what_its_tool_reports(up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On stderr, while it is followed; the result is the same."""
+    monkeypatch.setattr(tools, "_QUIET_S", 0.0)
+    topic = new_id()
+
+    def let_it_end() -> None:
+        listed = ("runs", "--status", "running", "-o", "json")
+        wait_until_blocking(lambda: '"call"' in started(*listed, data=up).stdout, what="the call goes on")
+        (up / topic).touch()
+
+    with ThreadPoolExecutor() as pool:
+        ending = pool.submit(let_it_end)
+        called = runwire("call", "ponder", json.dumps({"topic": topic}), data=up)
+        ending.result()
+    assert (called.returncode, json.loads(called.stdout)) == (0, {"answer": f"pondered {topic}"})
+    assert called.said == f"pondering {topic} 50%"
 
 
 def test_a_run_is_shown(up: Path) -> None:
