@@ -1,6 +1,7 @@
 """Tools that an agent names and that are not there when a run begins: waited for, and then named."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ async def test_a_tool_that_the_request_names_is_waited_for_while_it_restarts(
     planning, (spec, look) = await plan(tools={}), TOOLS["look"]
     provider.say(answer("as it is"))
     name = f"look_for_{cause}"  # One that no earlier test has offered.
-    of_call = {} if cause == "user" else {"job": JobRequested(tool=name, args={"q": "north"})}
+    of_call: dict[str, Any] = {} if cause == "user" else {"job": JobRequested(tool=name, args={"q": "north"})}
     run = await planning.ask(cause=cause, tools=[name], **of_call)
     async with tools_at_work(planning, nats_server.url, {name: (spec.model_copy(update={"name": name}), look)}):
         story = await planning.ended(run)
