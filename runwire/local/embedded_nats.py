@@ -11,6 +11,7 @@ command line.
 Rule 2: it does not read the user's rclone configuration.
 Rule 3: files that a killed server left half written (`.rclone_temp_*`, never listed, never acknowledged) are removed
 before the next start.
+Rule 4: the artifact store's first request starts it: it takes 65 MB, and many runs make no artifact.
 """
 
 import json
@@ -28,6 +29,7 @@ from runwire.local.data_folder import secret
 from runwire.local.supervisor import CannotLaunch
 from runwire.private_files import write_private
 
+_BUCKET = "runwire"
 _HALF_WRITTEN = ".rclone_temp_*"
 
 
@@ -68,14 +70,16 @@ def store_environment(keys: Keys, port: int) -> Mapping[str, str]:
     """The settings with which the artifact store finds this server."""
     return {
         "RUNWIRE_S3_ENDPOINT": f"http://127.0.0.1:{port}",
+        "RUNWIRE_S3_BUCKET": _BUCKET,
+        "RUNWIRE_S3_ON_DEMAND": "true",
         "RUNWIRE_S3_ACCESS_KEY": keys.access,
         "RUNWIRE_S3_SECRET_KEY": keys.secret,
     }
 
 
 def prepare(folder: Path) -> None:
-    """Create the folder, and remove what a killed server left half written. The server must not run."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Create the bucket, a folder, and remove what a killed server left half written. The server must not run."""
+    (folder / _BUCKET).mkdir(parents=True, exist_ok=True)
     for leftover in folder.rglob(_HALF_WRITTEN):
         leftover.unlink(missing_ok=True)
 

@@ -177,7 +177,7 @@ async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str],
         return embedded_nats.client_environment(nats_port, user, passwords)
 
     env = {"RUNWIRE_PORT": str(port), "RUNWIRE_TRUST_TOOLS": str(plan.trust_tools).lower(), "PYTHONUNBUFFERED": "1"}
-    store = await _start_s3(plan.data, supervisor)
+    store = await _offer_s3(plan.data, supervisor)
     counts = {"planner": plan.planners, "tool_runner": plan.tool_runners}
     workers = [(service, f"{service}-{n}") for service, count in counts.items() for n in range(1, count + 1)]
     gateway = {**environments.of_service("gateway", os.environ), **env, **login("gateway"), "RUNWIRE_HOST": "127.0.0.1"}
@@ -238,18 +238,20 @@ async def start_nats(plan: Plan, supervisor: Supervisor, report: Callable[[str],
     return nats, port
 
 
-async def _start_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:
-    """Start the embedded S3 server; return the artifact store's settings for it."""
+async def _offer_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:
+    """Have the embedded S3 server started by its first request; return the artifact store's settings for it."""
     rclone = embedded_nats.find_rclone()
     if rclone is None:
         raise CannotLaunch(
-            "rclone was not found: `make run` in a clone of the repository brings it, or install rclone 1.65 or newer"
+            "rclone was not found: `make run` in a clone of the repository brings it, or install rclone 1.70 or newer"
         )
-    folder, port, keys = data / "s3", free_port(), embedded_nats.keys_of(data / "s3_keys.json")
+    folder, keys = data / "s3", embedded_nats.keys_of(data / "s3_keys.json")
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
     embedded_nats.prepare(folder)
     command = embedded_nats.rclone_command(rclone, folder, port)
     environment = {**environments.of_server(os.environ), **embedded_nats.rclone_environment(keys)}
-    await supervisor.start(Child("s3", command, environment, lambda: listens(port)))
+    await supervisor.start(Child("s3", command, environment, listening=listening))
     return dict(embedded_nats.store_environment(keys, port))
 
 

@@ -6,12 +6,14 @@ Rule 2: a process that exits several times before it was ever ready will not bec
 error with the reason.
 Rule 3: a process whose first start ends because of its configuration is not restarted. `refused` names the reason.
 Rule 4: a process is only restarted when it ends. A service whose event loop stands still ends itself.
+Rule 5: a process with a socket is started when somebody connects, who waits in the socket's queue meanwhile.
 """
 
 import asyncio
 import os
 import random
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -49,7 +51,8 @@ class Child:
 
     `ready` is polled until the process is ready; None: it is ready at once. `refusal_code`: the exit code that means
     that its configuration is wrong. `is_forked`: it is forked where the supervisor can, and `argv` is a module of ours
-    with its arguments. `umask`: -1: that of the supervisor.
+    with its arguments. `umask`: -1: that of the supervisor. `listening`: its socket, handed to it as systemd does
+    (sd_listen_fds(3)).
     """
 
     name: str
@@ -59,6 +62,7 @@ class Child:
     refusal_code: int = EXIT_WRONG_SETTINGS
     is_forked: bool = False
     umask: int = -1
+    listening: socket.socket | None = None
     process: asyncio.subprocess.Process | Forked | None = None
     restarts: int = 0
     log_start: int = 0
@@ -104,7 +108,9 @@ class Supervisor:
         self._children.append(child)
         task = self.beside(self._keep(child))
         deadline = time.monotonic() + _READY_TIMEOUT_S
-        while child.process is None or (child.ready is not None and not await asyncio.to_thread(child.ready)):
+        while child.listening is None and (
+            child.process is None or (child.ready is not None and not await asyncio.to_thread(child.ready))
+        ):
             if task.done() or time.monotonic() > deadline or child.restarts >= _MAX_EXITS_BEFORE_READY:
                 raise CannotLaunch(f"{child.name} did not become ready{self._last_line(child)} (see {log})")
             await asyncio.sleep(0.05)
@@ -140,6 +146,8 @@ class Supervisor:
     async def _keep(self, child: Child) -> None:
         exits = 0  # since it was last stable
         while not self._stopping:
+            if child.listening is not None:
+                await _connected(child.listening)
             started_at = time.monotonic()
             try:
                 child.process = await self._spawn(child, self.log_of(child.name))
@@ -181,6 +189,8 @@ class Supervisor:
         self._stopping = True
         for child in reversed(self._children):
             await _end(child, _STOP_TIMEOUT_S)
+            if child.listening is not None:
+                child.listening.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -190,11 +200,14 @@ class Supervisor:
     async def _spawn(self, child: Child, log: Path) -> asyncio.subprocess.Process | Forked:
         if child.is_forked and self._forks is not None:
             return await self._forks.spawn(child.argv, child.env, log)
+        argv = module_command(*child.argv) if child.is_forked else child.argv
+        if child.listening is not None:
+            argv = ["/bin/sh", "-c", 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&0 </dev/null', child.name, *argv]
         with log.open("ab") as output:
             return await asyncio.create_subprocess_exec(
-                *(module_command(*child.argv) if child.is_forked else child.argv),
+                *argv,
                 env=child.env,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=child.listening or asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 # Ctrl-C in the terminal reaches the launcher alone, which then stops its children in order.
@@ -207,6 +220,16 @@ class Supervisor:
 def module_command(name: str, *arguments: str) -> list[str]:
     """The command of a module of ours. -P: a user's own `services` folder must not shadow it."""
     return [sys.executable, "-P", "-m", name, *arguments]
+
+
+async def _connected(listening: socket.socket) -> None:
+    """Wait until a connection waits to be accepted."""
+    waits, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(listening, waits.set)
+    try:
+        await waits.wait()
+    finally:
+        loop.remove_reader(listening)
 
 
 async def _end(child: Child, timeout_s: float) -> None:

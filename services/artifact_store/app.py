@@ -37,7 +37,7 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, health: Health) -> 
     store = ArtifactStore(bucket, references, artifact_keys, deletions, settings)
     uploads = Uploads(store, settings.artifact_uploads)
     assembler = Assembler(bus, store)
-    watch = BucketWatch(bucket, kv, bus.clock.about)
+    watch = BucketWatch(bucket, kv, bus.clock.about, is_on_demand=settings.s3_on_demand)
     health.checks["s3"] = lambda: watch.problem
     broker = Broker(bus, build_router(store, uploads, assembler, settings.artifact_uploads))
     await broker.start()
@@ -59,16 +59,22 @@ async def running(settings: ArtifactStoreSettings, bus: Bus, health: Health) -> 
 class BucketWatch:
     """Creates the bucket, and reports why it cannot be used."""
 
-    def __init__(self, bucket: Bucket, kv: KeyValueBucket, about: dict[str, str]) -> None:
-        """`about`: the metadata of the service's announcement, in which the problem is kept up to date."""
+    def __init__(self, bucket: Bucket, kv: KeyValueBucket, about: dict[str, str], *, is_on_demand: bool) -> None:
+        """`about`: the metadata of the service's announcement, in which the problem is kept up to date.
+
+        `is_on_demand`: the first use of the bucket starts its server, and the watch.
+        """
         self._bucket = bucket
         self._kv = kv
         self._about = about
-        self.problem: str | None = "not checked yet"
+        self._is_on_demand = is_on_demand
+        self.problem: str | None = None if is_on_demand else "not checked yet"
 
     async def watch(self) -> None:
         """Check the S3 server every two seconds, without end. Create the bucket where it is missing."""
         claimed = False
+        if self._is_on_demand:
+            await self._bucket.used.wait()
         while True:
             try:
                 async with asyncio.timeout(_CHECK_TIMEOUT_S):

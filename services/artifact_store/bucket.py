@@ -101,6 +101,7 @@ class Bucket:
 
     def __init__(self, settings: ArtifactStoreSettings) -> None:
         self._name = settings.s3_bucket
+        self.used = asyncio.Event()
         # Its warnings contain URLs, and so signatures.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
         # Enough for a short failure or an idle connection that was closed. Callers retry for longer, and no server says
@@ -259,6 +260,7 @@ class Bucket:
         raise Refused(method, response.status, code[1].decode() if code else "")
 
     async def _run(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
+        self.used.set()
         try:
             return await asyncio.get_running_loop().run_in_executor(threads or self._threads, call)
         except Refused as refused:

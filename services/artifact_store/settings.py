@@ -37,6 +37,7 @@ class ArtifactStoreSettings(BusSettings):
         default="runwire", pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$", description="of this deployment alone"
     )
     s3_secure: bool = Field(default=False, description="TLS to the S3 server")
+    s3_on_demand: bool = Field(default=False, description="no look at the S3 server before its first use starts it")
     s3_region: str | None = Field(default=None, description="the one in an address of AWS, else us-east-1")
     artifact_max_bytes: int = Field(
         default=2 << 30, ge=1, description="of one artifact; at most 5 GB, the limit of one S3 put"

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -73,6 +74,40 @@ async def test_a_killed_process_is_restarted_at_once(data: Path, monkeypatch: py
         await wait_until(again, timeout=30, what="it runs again")
         assert len(reports) == times // 2  # A kill of the launcher's own is none, the third is not told.
     await processes.stop()
+
+
+ANSWERING = """
+import os, socket
+assert (os.environ["LISTEN_PID"], os.environ["LISTEN_FDS"]) == (str(os.getpid()), "1")
+with socket.socket(fileno=3) as listening:
+    while True:
+        with listening.accept()[0] as connection:
+            connection.sendall(b"%d" % os.getpid())
+"""
+
+
+async def test_a_process_with_a_socket_is_started_by_the_first_connection(data: Path) -> None:
+    """Whoever connects, also while none runs after a kill, is answered by the next one."""
+
+    async def answer() -> int:
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        async with asyncio.timeout(30):
+            pid = int(await reader.read())
+        writer.close()
+        await writer.wait_closed()
+        return pid
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    processes = Supervisor(data, lambda _: None)
+    child = Child("worker", [sys.executable, "-c", ANSWERING], listening=listening)
+    await processes.start(child)
+    assert child.process is None
+    first = await answer()
+    assert child.process is not None
+    child.kill()
+    assert await answer() not in {first, os.getpid()}
+    await processes.stop()
+    assert listening.fileno() == -1
 
 
 def test_the_pause_grows_up_to_a_limit() -> None:

@@ -192,6 +192,8 @@ def test_each_process_has_the_secrets_that_it_needs_and_no_others(up: Up) -> Non
     """As another process of the same user can read them: in the memory of what is forked, else in its environment."""
     keys = json.loads((up.data / "s3_keys.json").read_text())
     secrets = {**CANARIES, **keys, **read(up.data).passwords}
+    assert "rclone" not in up.children(), "the S3 server waits for the first artifact"
+    httpx.post(f"{data_folder.remembered(up.data)['url']}/v1/artifacts", content=b"bytes").raise_for_status()
     children = up.children()
     services = {"planner", "tool_runner", "artifact_store", "gateway"}
     forked = {*services, "tables", "forks"}
