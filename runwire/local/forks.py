@@ -202,6 +202,9 @@ def _main() -> None:
     for module in modules:
         importlib.import_module(module)
     _build(importlib.import_module("contracts.wire.base").Message)  # The launcher does without pydantic.
+    for settings in importlib.import_module("services.runtime.settings").BusSettings.__subclasses__():
+        with contextlib.suppress(ValueError):  # They are not there; how they are read stays in memory.
+            settings()
     gc.collect()
     gc.freeze()  # What is loaded stays: looking at it again would copy its pages into each fork.
     with socket.socket(fileno=int(number)) as channel:

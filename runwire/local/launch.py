@@ -35,7 +35,7 @@ __all__ = ["CannotLaunch", "Child", "Plan", "Stopped", "data_dir", "find_nats_se
 
 
 _LOADED = [f"services.{name}.__main__" for name in ("planner", "tool_runner", "artifact_store", "gateway", "tables")]
-_LOADED.append("services.messaging.provisioner.__main__")
+_LOADED += ["services.messaging.provisioner.__main__", "anyio._backends._asyncio", "encodings.idna"]
 _TOOLS_REFUSED_EXIT_CODE = 1
 """`runwire serve` ends with it when a file cannot be served. It waits for everything else."""
 _OFFERED_TIMEOUT_S = 5.0

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psycopg
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
@@ -147,7 +146,7 @@ class Database:
             except _REQUESTS_FAULTS:  # Another transaction was first, with columns or with the same key.
                 if attempt == _ATTEMPTS - 1:
                     raise
-            except (exc.DBAPIError, exc.TimeoutError, psycopg.Error) as error:
+            except (exc.DBAPIError, exc.TimeoutError, self._engine.dialect.loaded_dbapi.Error) as error:
                 raise _unavailable(error) from error
         raise AssertionError
 

@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from psycopg import sql
 
 from contracts.wire.names import unix_ms
 from services.tables import schema
@@ -40,8 +39,8 @@ def insert(connection: sa.Connection, table: Table, rows: Sequence[dict[str, Any
             connection.exec_driver_sql(str(table.rows.insert().compile(dialect=connection.dialect)), filled)
     else:
         driver: Any = connection.connection.driver_connection
-        of = sql.SQL(", ").join(map(sql.Identifier, names))
-        into = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.rows.name), of)
+        quoted = connection.dialect.identifier_preparer.quote_identifier
+        into = f"COPY {quoted(table.rows.name)} ({', '.join(map(quoted, names))}) FROM STDIN"
         with driver.cursor() as cursor, cursor.copy(into) as copy:
             for row in filled:
                 copy.write_row(row)

@@ -6,7 +6,7 @@ need not be imported for it. Its licence is that of LiteLLM, in `model_table.LIC
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +32,29 @@ class KnownModel:
     reasoning: bool
 
 
-@cache
-def _rows() -> dict[str, list[Any]]:
-    rows: dict[str, list[Any]] = orjson.loads(FILE.read_bytes())["models"]
-    return rows
-
-
+@lru_cache(maxsize=256)
 def known_model(name: str) -> KnownModel | None:
     """Look a model up by its full name (`groq/llama-3.3-70b`), else without its provider where that is unambiguous."""
-    rows = _rows()
-    row = rows.get(name)
-    if row is None:
-        provider, _, rest = name.partition("/")
-        row = rows.get(rest) if provider in _PREFIXES_LEFT_OUT else None
+    provider, _, rest = name.partition("/")
+    row = _row(name) or (_row(rest) if provider in _PREFIXES_LEFT_OUT else None)
     if row is None:
         return None
     provider, input_price, output_price, cached_price, context_tokens, vision, reasoning = row
     return KnownModel(provider, input_price, output_price, cached_price, context_tokens, bool(vision), bool(reasoning))
+
+
+def _row(name: str) -> list[Any] | None:
+    """The line of a model. The table is kept as text: as objects it takes 4 MB."""
+    key, text = b"\n" + orjson.dumps(name) + b": ", _text()
+    if (at := text.find(key)) < 0:
+        return None
+    row: list[Any] = orjson.loads(text[at + len(key) : text.index(b"]", at + len(key)) + 1])
+    return row
+
+
+@cache
+def _text() -> bytes:
+    return FILE.read_bytes()
 
 
 def reasons(name: str, declared: Mapping[str, bool]) -> bool:
