@@ -207,7 +207,7 @@ class Supervisor:
             return await asyncio.create_subprocess_exec(
                 *argv,
                 env=child.env,
-                stdin=child.listening or asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.DEVNULL if child.listening is None else child.listening.fileno(),
                 stdout=output,
                 stderr=output,
                 # Ctrl-C in the terminal reaches the launcher alone, which then stops its children in order.
