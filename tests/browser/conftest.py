@@ -13,7 +13,7 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from tests.examples.conftest import build, built_once
+from tests.support.builds import INSTALL, LEFT_OUT, build, built_once
 from tests.support.needs import needs_program
 
 DRAWN = """
@@ -129,12 +129,17 @@ class Site:
 
 
 @pytest.fixture(scope="session")
-def echarts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that the pages load, at the version of the lock."""
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the scripts that drive the browser, with what they and the pages load, at the lock's versions."""
     npm = needs_program("npm")
-    with built_once(tmp_path_factory, "echarts") as (folder, to_do):
+    with built_once(tmp_path_factory, "browser") as (folder, to_do):
         if to_do:
-            for name in ("package.json", "package-lock.json", ".npmrc"):
-                shutil.copy(Path(__file__).parent / name, folder)
-            build([str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], folder)
-    return folder / "node_modules" / "echarts" / "dist" / "echarts.min.js"
+            shutil.copytree(Path(__file__).parent, folder, ignore=LEFT_OUT, dirs_exist_ok=True)
+            build([str(npm), *INSTALL], folder)
+    return folder / "playground"
+
+
+@pytest.fixture(scope="session")
+def echarts(scripts: Path) -> Path:
+    """The library that draws charts."""
+    return scripts.parent / "node_modules" / "echarts" / "dist" / "echarts.min.js"

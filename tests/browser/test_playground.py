@@ -2,10 +2,10 @@
 
 import json
 import re
-import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from runwire.local.launch import remembered
 from services.gateway.auth.key_lines import new_key
 from services.gateway.auth.tickets import COOKIE
-from tests.examples.conftest import INSTALL, build, built_once
+from tests.support.builds import INSTALL, build, built_typescript
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.needs import needs_program
 from tests.support.up import ROOT, running_up
@@ -21,9 +21,8 @@ from tests.support.up import ROOT, running_up
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
 HERE = Path(__file__).parent
+Seen = Callable[..., dict[str, Any]]
 CASES: list[dict[str, Any]] = json.loads((HERE / "playground" / "hostile.json").read_text(encoding="utf-8"))
-LEFT_OUT = shutil.ignore_patterns("node_modules", "dist")
-
 
 KEY, LINE = new_key("default", {"name": "desk"})
 READER, READERS_LINE = new_key("default", {"name": "reader", "rights": ""})
@@ -79,34 +78,32 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield remembered(data)["url"]
 
 
-@pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the scripts that drive the browser, with what they import."""
-    npm = needs_program("npm")
-    with built_once(tmp_path_factory, "playground-scripts") as (folder, to_do):
-        if to_do:
-            shutil.copytree(HERE, folder, ignore=LEFT_OUT, dirs_exist_ok=True)
-            build([str(npm), *INSTALL], folder)
-    return folder / "playground"
-
-
-def seen(scripts: Path, name: str, gateway: str, folder: Path, *more: str) -> dict[str, Any]:
-    """Run a script, and return what it has seen; fails for what no page may do."""
+@pytest.fixture(scope="module", name="seen")
+def _seen(scripts: Path) -> Iterator[Seen]:
+    """How a script is run in a browser that all share, for what it has seen; fails for what no page may do."""
     node, chromium = str(needs_program("node")), str(needs_program("chromium"))
-    command = [node, f"{name}.mjs", gateway, str(folder), chromium, *more]
-    ran = subprocess.run(command, cwd=scripts, capture_output=True, text=True, check=False, timeout=380)
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    found: dict[str, Any] = json.loads(ran.stdout)
-    assert "failed" not in found, found["failed"]
-    assert found["foreign"] == []
-    assert found["errors"] == []
-    assert found["violations"] == []
-    return found
+
+    def seen(name: str, gateway: str, folder: Path, *more: str) -> dict[str, Any]:
+        command = [node, f"{name}.mjs", gateway, str(folder), endpoint, *more]
+        ran = subprocess.run(command, cwd=scripts, capture_output=True, text=True, check=False, timeout=380)
+        assert ran.returncode == 0, ran.stderr[-4000:]
+        found: dict[str, Any] = json.loads(ran.stdout)
+        assert "failed" not in found, found["failed"]
+        assert found["foreign"] == []
+        assert found["errors"] == []
+        assert found["violations"] == []
+        return found
+
+    with subprocess.Popen([node, "browser.mjs", chromium], cwd=scripts, stdin=PIPE, stdout=PIPE, text=True) as browser:
+        assert browser.stdout is not None
+        endpoint = browser.stdout.readline().strip()
+        yield seen
+        browser.communicate(timeout=30)
 
 
-def test_one_path_through_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
+def test_one_path_through_it(seen: Seen, gateway: str, tmp_path: Path) -> None:
     """Asked, watched, stopped, decided after a reload in a second tab; all places; axe finds nothing."""
-    found = seen(scripts, "walk", gateway, tmp_path)
+    found = seen("walk", gateway, tmp_path)
     assert found["answer"].startswith("East grew most")
     assert '"region": "East"' in found["result"]
     assert "All is well indeed" in found["approved"]
@@ -120,9 +117,9 @@ def test_one_path_through_it(scripts: Path, gateway: str, tmp_path: Path) -> Non
     assert found["wrong"] == []
 
 
-def test_what_waits_and_what_is_inside(scripts: Path, gateway: str, tmp_path: Path) -> None:
+def test_what_waits_and_what_is_inside(seen: Seen, gateway: str, tmp_path: Path) -> None:
     """The list of approvals in a second tab, the records and prompts of a run, tools, agents, a plan, links."""
-    found = seen(scripts, "inside", gateway, tmp_path)
+    found = seen("inside", gateway, tmp_path)
     assert "The whole plan, 2 calls" in found["waiting"]
     assert "analyze_table" in found["waiting"]
     assert "6 days" in found["waiting"]
@@ -142,10 +139,10 @@ def test_what_waits_and_what_is_inside(scripts: Path, gateway: str, tmp_path: Pa
     assert found["wrong"] == []
 
 
-def test_signing_in(scripts: Path, tmp_path: Path) -> None:
+def test_signing_in(seen: Seen, tmp_path: Path) -> None:
     """By a cookie that no script reads; no other page acts by it or frames this one; a reading key gets no buttons."""
     with running_up(tmp_path, RUNWIRE_API_KEYS=f"{LINE}, {READERS_LINE}"):
-        found = seen(scripts, "signin", remembered(tmp_path)["url"], tmp_path, KEY, READER)
+        found = seen("signin", remembered(tmp_path)["url"], tmp_path, KEY, READER)
     assert found["refused"] == "This key does not exist or was revoked."
     cookie = found["cookie"]
     assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == (COOKIE, True, "Strict")
@@ -158,9 +155,9 @@ def test_signing_in(scripts: Path, tmp_path: Path) -> None:
     assert found["wrong"] == []
 
 
-def test_a_table_by_proposals(scripts: Path, gateway: str, tmp_path: Path) -> None:
+def test_a_table_by_proposals(seen: Seen, gateway: str, tmp_path: Path) -> None:
     """Previewed, chosen row by row in the table, applied with the real counts; nothing else is asked meanwhile."""
-    found = seen(scripts, "proposals", gateway, tmp_path)
+    found = seen("proposals", gateway, tmp_path)
     assert found["isLocked"]
     assert "new: select, 4 options" in found["preview"]
     assert "Interview" in found["preview"]
@@ -179,9 +176,9 @@ def test_a_table_by_proposals(scripts: Path, gateway: str, tmp_path: Path) -> No
     assert found["wrong"] == []
 
 
-def test_what_people_give(scripts: Path, gateway: str, tmp_path: Path) -> None:
+def test_what_people_give(seen: Seen, gateway: str, tmp_path: Path) -> None:
     """Images with a question and an answer, the page of a conversation; tables, a PDF, and a page that is too old."""
-    found = seen(scripts, "given", gateway, tmp_path)
+    found = seen("given", gateway, tmp_path)
     assert len(found["percents"]) > 1
     assert found["percents"] == sorted(found["percents"])
     assert (found["picked"], found["kept"], found["isAsked"]) == (3, 2, False)
@@ -191,9 +188,9 @@ def test_what_people_give(scripts: Path, gateway: str, tmp_path: Path) -> None:
     assert found["wrong"] == []
 
 
-def test_a_long_answer_is_drawn_once_a_frame(scripts: Path, gateway: str, tmp_path: Path) -> None:
+def test_a_long_answer_is_drawn_once_a_frame(seen: Seen, gateway: str, tmp_path: Path) -> None:
     """And each of its blocks stands in the page once, as it does after a reload; a frame draws the last two again."""
-    found = seen(scripts, "long", gateway, tmp_path)
+    found = seen("long", gateway, tmp_path)
     written = found["written"]
     assert written["most"] <= 2
     assert written["draws"] < found["events"]
@@ -202,9 +199,9 @@ def test_a_long_answer_is_drawn_once_a_frame(scripts: Path, gateway: str, tmp_pa
     assert (found["live"]["blocks"], found["live"]["nodes"]) == (400, 1200)
 
 
-def test_the_rest_of_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
+def test_the_rest_of_it(seen: Seen, gateway: str, tmp_path: Path) -> None:
     """Gallery, replay, search, schedules, what a finished turn offers, and the table of the first minute."""
-    found = seen(scripts, "more", gateway, tmp_path)
+    found = seen("more", gateway, tmp_path)
     assert {text.split("\n")[-1] for text in found["tiles"]} == {"Images", "Charts, analyze_table"}
     assert '"revenue by region"' in found["raw"]
     assert found["middle"] == {"at": "5", "answers": 0}
@@ -225,13 +222,13 @@ def test_the_rest_of_it(scripts: Path, gateway: str, tmp_path: Path) -> None:
 
 
 def test_the_sample_of_the_client_sees_each_event_once(
-    scripts: Path, gateway: str, checkout: Path, tmp_path: Path
+    seen: Seen, gateway: str, checkout: Path, tmp_path: Path
 ) -> None:
     """Although it loses its connection in the middle of the run; and it asks once for a run that is not there."""
     (sample,) = re.findall(r"```ts\n(.*?)```", (ROOT / "docs" / "playground.md").read_text("utf-8"), re.DOTALL)
     assert sample.count("\n") <= 10
     sample = sample.replace('"http://127.0.0.1:8080"', "location.origin").replace("the sales of the year", "sales.csv")
-    found = seen(scripts, "resume", gateway, tmp_path, str(checkout / "sdk" / "typescript"), sample)
+    found = seen("resume", gateway, tmp_path, str(checkout / "sdk" / "typescript"), sample)
     assert (found["same"], found["lost"], found["refused"]) == (True, 2, 404), found
     assert (found["types"][0], found["types"][-1]) == ("run_started", "done")
     assert found["asked"].count(f"/v1/runs/{'0' * 32}/events") == 1
@@ -245,9 +242,9 @@ GIVEN = re.compile("(?!on|style$|id$|name$)[a-z-]+")
 """Elements and attributes that an answer may become."""
 
 
-def test_what_a_model_writes_stays_text(scripts: Path, gateway: str, tmp_path: Path) -> None:
+def test_what_a_model_writes_stays_text(seen: Seen, gateway: str, tmp_path: Path) -> None:
     """Nothing of it runs, loads, navigates or names, of an answer or an artifact; what a person may read is there."""
-    found = seen(scripts, "hostile", gateway, tmp_path)
+    found = seen("hostile", gateway, tmp_path)
     assert found["after"] == {"canary": "alive", "prototype": 0, "polluted": None}
     for case, shown in zip(CASES, found["shown"], strict=True):
         assert all(map(NAMES.fullmatch, shown["names"])), case
@@ -261,14 +258,8 @@ def test_what_a_model_writes_stays_text(scripts: Path, gateway: str, tmp_path: P
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the page is built from, with what that needs; and the client, built."""
-    npm = needs_program("npm")
-    with built_once(tmp_path_factory, "playground") as (folder, to_do):
-        if to_do:
-            for name in ("web", "sdk/typescript", "contracts/schemas"):
-                shutil.copytree(ROOT / name, folder / name, ignore=LEFT_OUT)
-            build([str(npm), *INSTALL], folder / "web")
-            build([str(npm), *INSTALL], folder / "sdk" / "typescript")
-            build([str(npm), "run", "build"], folder / "sdk" / "typescript")
+    folder = built_typescript(tmp_path_factory)
+    build([str(needs_program("npm")), *INSTALL], folder / "web")
     return folder
 
 

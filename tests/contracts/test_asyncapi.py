@@ -18,7 +18,7 @@ from services.artifact_store.assembler import Assembler
 from services.artifact_store.handlers import build_router
 from services.artifact_store.store import ArtifactStore
 from tests.contracts.wire.examples import RUN, TABLE
-from tests.examples.conftest import build, built_once
+from tests.support.builds import INSTALL, build, built_once
 from tests.support.needs import needs_program
 
 CHECK = Path(__file__).parent / "asyncapi"
@@ -79,7 +79,7 @@ def parser(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     with built_once(tmp_path_factory, "asyncapi") as (folder, to_do):
         if to_do:
             shutil.copytree(CHECK, folder, ignore=shutil.ignore_patterns("node_modules"), dirs_exist_ok=True)
-            build([str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], folder)
+            build([str(npm), *INSTALL], folder)
     return [str(node), str(folder / "check.mjs")]
 
 

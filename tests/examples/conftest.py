@@ -1,12 +1,7 @@
 """The examples in other languages, built once per run; and processes of them."""
 
 import asyncio
-import contextlib
-import fcntl
 import os
-import re
-import shutil
-import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -21,14 +16,11 @@ from runwire.credentials.lookup import Credential
 from runwire.private_files import write_private
 from services.messaging.connection import Bus
 from services.runtime.settings import BusSettings
+from tests.support.builds import build, built_once, built_typescript
 from tests.support.nats_server import NatsServer
 from tests.support.needs import needs_program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-#: Seconds; a first build on a busy machine compiles Go's own library too.
-BUILD_LIMIT = 280
-INSTALL = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
-NO_NETWORK = ("ENOTFOUND", "EAI_AGAIN", "ETIMEDOUT", "ECONNREFUSED", "ENETUNREACH", "dial tcp", "no such host")
 
 
 class Running:
@@ -66,46 +58,11 @@ async def _read(stream: asyncio.StreamReader | None, into: list[str]) -> None:
 Start = Callable[..., Awaitable[Running]]
 
 
-def build(command: list[str], folder: Path, limit: float = BUILD_LIMIT) -> None:
-    """Run a step of a build, at most `limit` seconds. Without a network it skips on a laptop; everything else fails."""
-    ran = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=limit, stdin=subprocess.DEVNULL
-    )
-    if ran.returncode:
-        said = (ran.stdout + ran.stderr)[-3_000:]
-        if os.environ.get("CI") != "true" and any(sign in said for sign in NO_NETWORK):
-            pytest.skip(f"{command[0]} needs the network: {said[-200:]}")
-        pytest.fail(f"{' '.join(command)} ended with {ran.returncode}:\n{said}")
-
-
-@contextlib.contextmanager
-def built_once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
-    """A folder that all workers of this run share, and whether it still has to be filled; the others wait meanwhile."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"built-{name}"
-    folder.mkdir(exist_ok=True)
-    done = folder / "done"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder, not done.exists()
-        done.touch()
-
-
 @pytest.fixture(scope="session")
 def typescript(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """How the TypeScript example's programs are started; the last part is their folder."""
-    node, npm = needs_program("node"), needs_program("npm")
-    with built_once(tmp_path_factory, "typescript") as (folder, to_do):
-        if to_do:
-            for part in ("examples/typescript", "sdk/typescript"):
-                left_out = shutil.ignore_patterns("node_modules", "dist")
-                shutil.copytree(EXAMPLES.parent / part, folder / part, ignore=left_out)
-            readme = (folder / "sdk" / "typescript" / "README.md").read_text(encoding="utf-8")
-            (sample,) = re.findall(r"```ts\n(.*?)```", readme, re.DOTALL)
-            (folder / "examples" / "typescript" / "src" / "count_words.ts").write_text(sample, encoding="utf-8")
-            build([str(npm), *INSTALL], folder / "examples" / "typescript")
-            build([str(npm), "run", "build"], folder / "examples" / "typescript")
-    return [str(node), str(folder / "examples" / "typescript" / "dist")]
+    folder = built_typescript(tmp_path_factory)
+    return [str(needs_program("node")), str(folder / "examples" / "typescript" / "dist")]
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.conftest import EXAMPLES, build
+from tests.examples.conftest import EXAMPLES
 from tests.runwire.conftest import document, printed, runwire
+from tests.support.builds import build
 from tests.support.needs import needs_program
 from tests.support.up import environment
 from tests.support.waiting import wait_until_blocking

@@ -18,8 +18,9 @@ from nats.aio.client import Client
 from contracts.tools.messages import ToolSpec
 from services.shared.json_schema.checks import check_schema, complaints
 from tests.examples.asking import ask, ask_for, call_of, cancel, discover, send_raw
-from tests.examples.conftest import EXAMPLES, INSTALL, Running, Start, build, program
+from tests.examples.conftest import EXAMPLES, Running, Start, program
 from tests.runwire.conftest import printed
+from tests.support.builds import INSTALL, build
 from tests.support.nats_server import NatsServer
 from tests.support.needs import needs_program
 from tests.support.waiting import wait_until

@@ -2,13 +2,13 @@
 
 import { chromium } from "playwright-core";
 
-const [base, folder, executablePath] = process.argv.slice(2);
+const [base, folder, endpoint] = process.argv.slice(2);
 export { base, folder };
 export const PIXEL = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64");
 
 /** Runs `script` with a page, and prints what was seen as JSON: `{…, errors, foreign, violations}`. */
 export async function seen(script) {
-  const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  const browser = await chromium.connect(endpoint);
   const notes = { errors: [], foreign: [], violations: [] };
   try {
     const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, bypassCSP: false, reducedMotion: "reduce" });

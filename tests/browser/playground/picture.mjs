@@ -1,4 +1,4 @@
-// The picture of the README: `node picture.mjs <gateway> <folder> <chromium>` beside `runwire up` writes playground.png into the folder.
+// The picture of the README: `node picture.mjs <gateway> <folder> <what browser.mjs prints>` beside `runwire up` writes playground.png into the folder.
 
 import { base, folder, seen } from "./page.mjs";
 

@@ -1,6 +1,6 @@
 // The sample of docs/playground.md in a page whose server passes on to the gateway, and loses the stream in the middle of the run.
 //
-// node resume.mjs <gateway> <folder> <chromium> <sdk/typescript, built> <sample>
+// node resume.mjs <gateway> <folder> <browser> <sdk/typescript, built> <sample>
 
 import { createReadStream } from "node:fs";
 import { createServer, request } from "node:http";

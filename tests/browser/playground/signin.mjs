@@ -1,6 +1,6 @@
 // A gateway with keys: signing in and out, what a key that only reads is shown, and what other pages cannot do meanwhile.
 //
-// node signin.mjs <gateway> <folder> <chromium> <key> <key that only reads>
+// node signin.mjs <gateway> <folder> <browser> <key> <key that only reads>
 
 import { createServer } from "node:http";
 import { faults } from "./axe.mjs";
