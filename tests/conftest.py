@@ -190,26 +190,20 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 
     Who stops it must start it again; who leaves a stream must remove it.
     """
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.stop()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server
 
 
 @pytest.fixture
 def own_identified_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """The next one with the users of a deployment. Fails a test in which a user was denied anything."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"), identities=True)
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats"), identities=True) as server:
+        yield server
     assert server.violations() == []
 
 
 @pytest.fixture
 def own_nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A running server, empty and for this test alone: it may be killed, and what is left in it goes with it."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server

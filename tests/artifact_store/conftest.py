@@ -1,15 +1,13 @@
 """A store over real servers: in this process for most tests, as a process of its own where something dies."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from services.artifact_store.bucket import Bucket
-from services.messaging.streams.provision import provision
 from tests.artifact_store.inside import Inside
-from tests.support.buses import connected
+from tests.support.buses import provisioned_server
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds
 from tests.support.stores import Store, serving, settings_for
@@ -18,16 +16,8 @@ from tests.support.stores import Store, serving, settings_for
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A NATS server with all streams, for the tests of one file; they use tenants of their own."""
-    found = NatsServer(tmp_path_factory.mktemp("nats"))
-    found.start()
-
-    async def prepare() -> None:
-        async with connected(found.url) as bus:
-            await provision(bus)
-
-    asyncio.run(prepare())
-    yield found
-    found.kill()
+    with provisioned_server(tmp_path_factory.mktemp("nats")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module", params=kinds())

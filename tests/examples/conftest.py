@@ -103,10 +103,8 @@ async def start() -> AsyncIterator[Start]:
 @pytest.fixture
 def users_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server with the accounts and users of a deployment, for this test alone."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"), identities=True)
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path_factory.mktemp("nats"), identities=True) as server:
+        yield server
 
 
 async def new_credential(server: NatsServer, add: Callable[[Identities], str]) -> dict[str, str]:

@@ -28,11 +28,9 @@ LOGIN = {"RUNWIRE_NATS_USER": "runwire", "RUNWIRE_NATS_PASSWORD": "0123abcd"}
 @pytest.fixture
 def closed(tmp_path: Path) -> Iterator[NatsServer]:
     """A server that lets one user in."""
-    server = NatsServer(tmp_path / "nats", extra=USERS)
-    server.start()
-    assert not admits(server.port)
-    yield server
-    server.kill()
+    with NatsServer(tmp_path / "nats", extra=USERS) as server:
+        assert not admits(server.port)
+        yield server
 
 
 @pytest.fixture
@@ -72,9 +70,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(
 ) -> None:
     """With the authority in the credential file, by a path beside it, the tool is found; without it a line says why."""
     certificates = make_certificates(tmp_path / "certificates")
-    server = NatsServer(tmp_path / "nats", extra=f"{USERS}\n{tls_of_server(certificates)}")
-    server.start()
-    try:
+    with NatsServer(tmp_path / "nats", extra=f"{USERS}\n{tls_of_server(certificates)}") as server:
         tool, command = tool_in(name, request)
         write_private(tmp_path / "no_ca.json", Credential(server.url, "runwire", "0123abcd").as_json())
         write_private(
@@ -86,5 +82,3 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(
         trusted = ssl.create_default_context(cafile=certificates / "ca.pem")
         async with await nats.connect(server.url, user="runwire", password="0123abcd", tls=trusted) as asker:
             assert (await discover(asker, tool)).name == tool
-    finally:
-        server.kill()

@@ -60,9 +60,11 @@ class Whole:
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, ModelServer]]:
     """What `make run` starts with the agents file of the example, and its tools."""
     folder = tmp_path_factory.mktemp("plans")
-    server = NatsServer(folder / "nats", identities=True)
-    server.start()
-    with ModelServer() as model, S3Server("rclone", folder / "s3") as s3:
+    with (
+        NatsServer(folder / "nats", identities=True) as server,
+        ModelServer() as model,
+        S3Server("rclone", folder / "s3") as s3,
+    ):
         env = {
             "RUNWIRE_MODEL": "builtin/rehearsal",
             "RUNWIRE_MODELS": "openai/scripted",
@@ -77,7 +79,6 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, Mod
         with stack:
             yield stack, model
     assert server.violations() == []
-    server.kill()
 
 
 @pytest.fixture

@@ -65,10 +65,8 @@ def model_server() -> Iterator[ModelServer]:
 @pytest.fixture(scope="session")
 def tutorial_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """Where all processes of the tutorial connect, each as its own user."""
-    server = NatsServer(tmp_path_factory.mktemp("tutorial-nats"), identities=True)
-    server.start()
-    yield server
-    server.stop()
+    with NatsServer(tmp_path_factory.mktemp("tutorial-nats"), identities=True) as server:
+        yield server
     assert server.violations() == []
 
 

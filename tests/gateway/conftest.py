@@ -16,10 +16,8 @@ from tests.support.stores import serving as storing
 @pytest.fixture(scope="session")
 def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server that keeps its streams from test to test: every run has an id of its own. Nobody kills it."""
-    server = NatsServer(tmp_path_factory.mktemp("gateway-nats"))
-    server.start()
-    yield server
-    server.stop()
+    with NatsServer(tmp_path_factory.mktemp("gateway-nats")) as server:
+        yield server
 
 
 @pytest.fixture

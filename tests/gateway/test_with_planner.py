@@ -25,10 +25,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 @pytest.fixture(scope="module")
 def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server of this file: on the other one a planner would first do what the tests before have asked for."""
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    server.start()
-    yield server
-    server.stop()
+    with NatsServer(tmp_path_factory.mktemp("nats")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

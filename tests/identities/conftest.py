@@ -17,30 +17,22 @@ from tests.support.s3_servers import S3Server
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """It has no streams: what the server allows is all that counts."""
-    found = NatsServer(tmp_path_factory.mktemp("identities"), identities=True)
-    found.add_users(add_tools_and_listeners)
-    found.start()
-    yield found
-    found.kill()
+    with NatsServer(tmp_path_factory.mktemp("identities"), identities=add_tools_and_listeners) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
 def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """The same with all streams."""
-    found = NatsServer(tmp_path_factory.mktemp("guarded"), identities=True)
-    found.add_users(add_tools_and_listeners)
-    found.start()
-    yield found
-    found.kill()
+    with NatsServer(tmp_path_factory.mktemp("guarded"), identities=add_tools_and_listeners) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
 def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server without users, as every deployment was: attacks succeed there."""
-    found = NatsServer(tmp_path_factory.mktemp("open"))
-    found.start()
-    yield found
-    found.kill()
+    with NatsServer(tmp_path_factory.mktemp("open")) as found:
+        yield found
 
 
 @contextlib.asynccontextmanager

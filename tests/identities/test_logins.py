@@ -20,11 +20,8 @@ REVOKED_WITHIN_S = 1.0
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[NatsServer]:
     """A server with users, for a test that changes them."""
-    server = NatsServer(tmp_path / "nats", identities=True)
-    server.add_users(add_tools_and_listeners)
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path / "nats", identities=add_tools_and_listeners) as server:
+        yield server
 
 
 def _connect(server: NatsServer, user: str) -> socket.socket:

@@ -16,9 +16,7 @@ _WRITES = 200
 @pytest.mark.parametrize("sync", ["always", "1s"])
 async def test_a_killed_server_keeps_every_acknowledged_write(sync: str, tmp_path: Path) -> None:
     """SIGKILL right after the last acknowledgement. Only a power cut tells the two apart."""
-    server = NatsServer(tmp_path / "nats", sync=sync)
-    server.start()
-    try:
+    with NatsServer(tmp_path / "nats", sync=sync) as server:
         async with connected(server.url) as bus:
             await provision(bus)
             sequences = [await bus.publish(subjects.request("default", new_id()), b"{}") for _ in range(_WRITES)]
@@ -28,5 +26,3 @@ async def test_a_killed_server_keeps_every_acknowledged_write(sync: str, tmp_pat
             state = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]
             assert await missing(bus) == []  # Services that start now wait for all streams.
         assert (state["messages"], state["last_seq"]) == (_WRITES, sequences[-1])
-    finally:
-        server.kill()

@@ -25,10 +25,8 @@ USERS = 'authorization { users: [ { user: "runwire", password: "canary-8Hq2" }, 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
     """A server that admits two users and nobody else."""
-    server = NatsServer(tmp_path / "nats", extra=USERS)
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path / "nats", extra=USERS) as server:
+        yield server
 
 
 @pytest.mark.system
@@ -68,17 +66,13 @@ def test_half_a_login_is_refused(
 async def test_the_certificate_of_the_server_is_checked(tmp_path: Path) -> None:
     """By the given authority; without it the server is not trusted."""
     certificates = make_certificates(tmp_path / "certificates")
-    server = NatsServer(tmp_path / "nats", extra=tls_of_server(certificates))
-    server.start()
-    try:
+    with NatsServer(tmp_path / "nats", extra=tls_of_server(certificates)) as server:
         bus = await Bus("test", BusSettings(nats_url=server.url, nats_ca=certificates / "ca.pem")).connect()
         assert bus.is_connected
         await bus.leave()
         with capture_logs() as logged, pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
                 await Bus("test", BusSettings(nats_url=f"tls://127.0.0.1:{server.port}")).connect()
-    finally:
-        server.kill()
     assert [each["event"] for each in logged if each["log_level"] == "warning"] == ["nats_tls_failed"]
 
 

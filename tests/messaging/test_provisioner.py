@@ -97,10 +97,5 @@ async def test_without_jetstream_its_switch_is_named() -> None:
 )
 async def test_a_server_that_does_not_do_is_told_why(tmp_path: Path, extra: str, reason: str) -> None:
     """Without waiting for what no waiting brings, and with the server's reason."""
-    server = NatsServer(tmp_path, extra=extra)
-    server.start()
-    try:
-        with pytest.raises((Misconfigured, TimeoutError), match=reason):
-            await provision_once(BusSettings(nats_url=server.url), 2)
-    finally:
-        server.kill()
+    with NatsServer(tmp_path, extra=extra) as server, pytest.raises((Misconfigured, TimeoutError), match=reason):
+        await provision_once(BusSettings(nats_url=server.url), 2)

@@ -1,12 +1,16 @@
 """A service's connection, for tests that stand in for one."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 from nats.aio.client import Client
 
 from services.messaging.connection import Bus
+from services.messaging.streams.provision import provision
 from services.runtime.settings import BusSettings
+from tests.support.nats_server import NatsServer
 
 
 @contextlib.asynccontextmanager
@@ -18,6 +22,19 @@ async def connected(url: str, name: str = "tests", settings: BusSettings | None 
         yield bus
     finally:
         await bus.leave()
+
+
+@contextlib.contextmanager
+def provisioned_server(folder: Path) -> Iterator[NatsServer]:
+    """A server with all streams."""
+
+    async def prepare() -> None:
+        async with connected(server.url) as bus:
+            await provision(bus)
+
+    with NatsServer(folder) as server:
+        asyncio.run(prepare())
+        yield server
 
 
 async def processed(client: Client) -> None:

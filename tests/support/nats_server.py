@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import os
 import re
 import secrets
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,7 @@ from runwire.credentials.command_connection import reload_accounts
 from runwire.credentials.identities import Identities, changed
 
 from .needs import free_port, needs_program
-from .waiting import wait_until_blocking
-
-#: Seconds; a store of a few gigabytes is read again within it.
-START_LIMIT = 30
-STOP_LIMIT = 10
+from .server_process import ServerFailed, ServerProcess
 
 CONFIGURATION = """\
 listen: "127.0.0.1:{port}"
@@ -37,26 +31,19 @@ jetstream {{
 {extra}
 """
 
-
+Change = Callable[[Identities], object]
 _VIOLATION = re.compile(r'user:(\S+" - (?:Publish|Subscription) Violation - .*)')
 
 
-class NatsServerFailed(RuntimeError):
-    """The server ended before it was ready; the end of its log is the message."""
-
-
-class NatsServer:
-    """One nats-server process with JetStream. Port and store stay the same over restarts, so clients find it again.
+class NatsServer(ServerProcess):
+    """One nats-server process with JetStream.
 
     Attributes:
-        url: where clients connect, `nats://127.0.0.1:<port>`.
         passwords: of each user; empty for a server without users.
-        port: chosen at the first start.
         store: the folder of JetStream's files; it outlives kill, stop and start.
-        log: the server's own log file, all starts in one.
     """
 
-    def __init__(self, folder: Path, *, sync: str = "1s", extra: str = "", identities: bool = False) -> None:
+    def __init__(self, folder: Path, *, sync: str = "1s", extra: str = "", identities: Change | bool = False) -> None:
         """Prepare a server that keeps everything in `folder`.
 
         Args:
@@ -64,31 +51,29 @@ class NatsServer:
             sync: JetStream's `sync_interval`: "always", or a duration such as "1s", with which a killed server keeps as
                 much (tests/messaging/test_durability.py).
             extra: further lines for the configuration, as accounts and users.
-            identities: the accounts and users of a deployment; `folder` holds them.
+            identities: the accounts and users of a deployment, changed by this; `folder` holds them.
         """
         folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder / "nats.log")
         self._folder = folder
         self.passwords: dict[str, str] = {}
         if identities:
             extra += '\ninclude "nats/accounts.conf"\n'
         self.store = folder / "jetstream"
-        self.log = folder / "nats.log"
-        self.port = free_port()
         self._name = secrets.token_hex(8)
         self._configuration = folder / "nats.conf"
         self._sync = sync
         self._extra = extra
-        self._process: subprocess.Popen[bytes] | None = None
         self._was_ready = False
         if identities:
-            self.add_users(lambda _known: None)
+            self.add_users(identities if callable(identities) else lambda _known: None)
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """Where clients connect, `nats://127.0.0.1:<port>`."""
         return f"nats://127.0.0.1:{self.port}"
 
-    def add_users(self, change: Callable[[Identities], object]) -> None:
+    def add_users(self, change: Change) -> None:
         """Change who exists; a server that runs reads its accounts again. `passwords` has all afterwards."""
         with changed(self._folder, any_tool=True) as known:
             change(known)
@@ -108,29 +93,20 @@ class NatsServer:
         """What the server has denied, by its log: user, and what it tried."""
         return [found[1] for found in _VIOLATION.finditer(self.log.read_text(errors="replace"))]
 
-    @property
-    def pid(self) -> int:
-        """Of the process; 0 while there is none."""
-        return self._process.pid if self._process is not None else 0
-
-    @property
-    def running(self) -> bool:
-        """Whether the process lives."""
-        return self._process is not None and self._process.poll() is None
-
     def start(self) -> None:
         """Start the server and return once it takes clients. Does nothing while it runs.
 
         Raises:
-            NatsServerFailed: it ended instead.
+            ServerFailed: it ended instead.
         """
         if self.running:
             return
         for tries_left in (2, 1, 0):
-            self._launch()
+            self._write_configuration()
+            command = [str(needs_program("nats-server")), "-c", str(self._configuration)]
             try:
-                wait_until_blocking(self._ready, timeout=START_LIMIT, what=f"nats-server answers on port {self.port}")
-            except NatsServerFailed as failure:
+                self._launch(command, ends_with_thread=False)
+            except ServerFailed as failure:
                 # Somebody was faster on the port. Only a first start may move: later ones have clients that look for it
                 # here.
                 if self._was_ready or not tries_left or "address already in use" not in str(failure):
@@ -146,42 +122,13 @@ class NatsServer:
         self._write_configuration()
         self._signal(signal.SIGHUP)
 
-    def stop(self) -> None:
-        """End the server in good order: it closes its clients and its store."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End the server as a crash would."""
-        self._end(signal.SIGKILL)
-
-    def freeze(self) -> None:
-        """Stop the server in its tracks: connections stay open, and nobody answers."""
-        self._signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # Until then it may still answer.
-
-    def thaw(self) -> None:
-        """Let a frozen server go on, with everything that waits in its sockets."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, by: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(by)
-
     def _write_configuration(self) -> None:
         self._configuration.write_text(
             CONFIGURATION.format(name=self._name, port=self.port, store=self.store, sync=self._sync, extra=self._extra)
         )
 
-    def _launch(self) -> None:
-        self._write_configuration()
-        with self.log.open("ab") as log:
-            command = [str(needs_program("nats-server")), "-c", str(self._configuration)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-
-    def _ready(self) -> bool:
+    def _answers(self) -> bool:
         """The server greets clients with INFO, and only after JetStream has read its store."""
-        if not self.running:
-            raise NatsServerFailed(self.log.read_text(errors="replace")[-2_000:])
         try:
             with (
                 socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection,
@@ -195,17 +142,6 @@ class NatsServer:
         information = json.loads(greeting.removeprefix(b"INFO "))
         # Another server on this port has another name; ours will then end and say so.
         return bool(information.get("jetstream")) and information["server_name"] == self._name
-
-    def _end(self, by: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(by)
-        try:
-            process.wait(STOP_LIMIT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def admits(port: int, user: str | None = None, password: str | None = None) -> bool:

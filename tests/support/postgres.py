@@ -4,18 +4,13 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
-from typing import Self
 
 import psycopg
 
-from .forked import die_with_parent
-from .needs import find_program, free_port, skip
-from .waiting import wait_until_blocking
-
-START_LIMIT = 30
+from .needs import find_program, skip
+from .server_process import ServerProcess
 
 
 def program(name: str) -> Path:
@@ -24,26 +19,23 @@ def program(name: str) -> Path:
     return find_program(name) or next(reversed(packaged), None) or skip("PostgreSQL is not installed")
 
 
-class PostgresServer:
-    """One server. Port and folder stay the same over restarts. It refuses root, so root starts it as another user."""
+class PostgresServer(ServerProcess):
+    """One server. It refuses root, so root starts it as another user."""
 
     def __init__(self) -> None:
         """Make its files, in a folder that another user may enter, as pytest's may not be."""
-        self.port = free_port()
         self._folder = Path(tempfile.mkdtemp(prefix="runwire-postgres-"))
-        self._data, self._log = self._folder / "data", self._folder / "postgres.log"
+        super().__init__(self._folder / "postgres.log")
+        self._data = self._folder / "data"
         self._user = "nobody" if os.geteuid() == 0 else None
-        self._process: subprocess.Popen[bytes] | None = None
         if self._user:
             shutil.chown(self._folder, self._user)
         options = ["-U", "runwire", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N"]
         command = [str(program("initdb")), "-D", str(self._data), *options]
         subprocess.run(command, check=True, capture_output=True, user=self._user, cwd=self._folder)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
+        """Remove its files too."""
         self._end(signal.SIGINT)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -67,34 +59,11 @@ class PostgresServer:
             "fsync": "off",  # What a killed server has written, the kernel keeps.
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [program("postgres"), "-D", self._data, *options],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                user=self._user,
-                cwd=self._data,
-                # Else a killed test run leaves orphans.
-                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
-            )
-        wait_until_blocking(self._ready, timeout=START_LIMIT, what="PostgreSQL answers")
+        self._launch([str(program("postgres")), "-D", str(self._data), *options], self._data, user=self._user)
 
-    def _ready(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, self._log.read_text(errors="replace")[-2000:]
+    def _answers(self) -> bool:
         try:
             psycopg.connect(self.url(), connect_timeout=1).close()
         except psycopg.OperationalError:
             return False
         return True
-
-    def kill(self) -> None:
-        """SIGKILL; its own processes end when they notice."""
-        self._end(signal.SIGKILL)
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(timeout=30)
-            self._process = None

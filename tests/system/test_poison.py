@@ -65,23 +65,12 @@ async def _drained(bus: Bus) -> None:
     await wait_until(empty, timeout=20, what="the queues are empty")
 
 
-def _inbox(run: str) -> str:
-    return subjects.inbox(TENANT, run, new_id())
-
-
-def _control(run: str) -> str:
-    return subjects.control(TENANT, run, new_id())
-
-
-def _request(run: str) -> str:
-    return subjects.request(TENANT, run)
-
-
-def _call(run: str) -> str:
-    return subjects.call(TENANT, run, "often")
-
-
-QUEUES: dict[str, Callable[[str], str]] = {"request": _request, "inbox": _inbox, "control": _control, "call": _call}
+QUEUES: dict[str, Callable[[str], str]] = {
+    "request": lambda run: subjects.request(TENANT, run),
+    "inbox": lambda run: subjects.inbox(TENANT, run, new_id()),
+    "control": lambda run: subjects.control(TENANT, run, new_id()),
+    "call": lambda run: subjects.call(TENANT, run, "often"),
+}
 
 
 @pytest.mark.usefixtures("pids")

@@ -59,7 +59,6 @@ class Tables:
 def postgres() -> Iterator[PostgresServer]:
     """A server for this session."""
     with PostgresServer() as server:
-        server.start()
         yield server
 
 

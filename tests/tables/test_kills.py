@@ -114,7 +114,6 @@ def test_fifty_clients_apply_at_once(database: Database, tables: Tables) -> None
 def server() -> Iterator[PostgresServer]:
     """A server that a test may kill."""
     with PostgresServer() as found:
-        found.start()
         yield found
 
 

@@ -23,14 +23,13 @@ from contracts.wire.records import EVENTS_HEADER, Record
 from runwire.serving import serve
 from runwire.tools import Tool
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner import direct_calls
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings
 from services.tool_runner.transports.mcp.config import McpServer
-from tests.support.buses import connected
+from tests.support.buses import connected, provisioned_server
 from tests.support.catalogue import key_subject
 from tests.support.forked import Forked
 from tests.support.nats_server import NatsServer
@@ -46,16 +45,8 @@ direct_calls._LEAVING_S = 0.01
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A server with all streams, for the tests of one file; they use names of their own."""
-    found = NatsServer(tmp_path_factory.mktemp("nats"))
-    found.start()
-
-    async def prepare() -> None:
-        async with connected(found.url, "tests") as bus:
-            await provision(bus)
-
-    asyncio.run(prepare())
-    yield found
-    found.kill()
+    with provisioned_server(tmp_path_factory.mktemp("nats")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

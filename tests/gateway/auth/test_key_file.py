@@ -74,15 +74,6 @@ async def becomes_unready(served: Served, reason: str) -> str:
     return problem
 
 
-async def becomes_ready(served: Served) -> None:
-    """Wait until it is ready."""
-
-    async def is_ready() -> bool:
-        return not await problems(served)
-
-    await wait_until(is_ready, what="the gateway is ready again")
-
-
 async def until_status(served: Served, key: str, expected: int) -> None:
     """Wait until a key is admitted, or refused."""
 
@@ -138,77 +129,29 @@ async def test_the_streams_of_a_key_end_with_it(served: Served, file: Path, line
     asking[4].cancel()
 
 
-def removed(path: Path) -> None:
-    """The file is gone."""
-    path.unlink()
-
-
-def emptied(path: Path) -> None:
-    """Nothing is left in it."""
-    path.write_text("")
-
-
-def commented(path: Path) -> None:
-    """It has lines, and no key."""
-    path.write_text(f"# {ANNS_LINE}\n")
-
-
-def misspelt(path: Path) -> None:
-    """The second line has a right that does not exist."""
-    path.write_text(f"{BOBS_LINE}\n{ANNS_LINE} rights=everything\n")
-
-
-def a_directory(path: Path) -> None:
-    """As a mount without its file makes."""
-    path.unlink()
-    path.mkdir()
-
-
-def a_pipe(path: Path) -> None:
-    """Opening it would wait for ever."""
-    path.unlink()
-    os.mkfifo(path)
-
-
-def binary(path: Path) -> None:
-    """No text."""
-    path.write_bytes(b"\xff\xfe" + BOBS_LINE.encode("utf-16-le"))
-
-
-def endless(path: Path) -> None:
-    """More than anybody has keys."""
-    with path.open("wb") as sparse:
-        sparse.truncate(guard.MAX_FILE_BYTES + 1)
-
-
-def a_loop(path: Path) -> None:
-    """A link to itself."""
-    path.unlink()
-    path.symlink_to(path)
-
-
-def half_written(path: Path) -> None:
-    """A writer that does not replace the file in one step."""
-    path.write_text(f"{BOBS_LINE}\n{ANNS_LINE[:40]}")
+def overwritten(by: Callable[[Path], object]) -> Callable[[Path], object]:
+    """What puts something else than a file in its place."""
+    return lambda path: (path.unlink(), by(path))
 
 
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        (removed, "cannot be read: No such file"),
-        (emptied, "holds no key"),
-        (commented, "holds no key"),
-        (misspelt, "line 2, rights: expected"),
-        (a_directory, "cannot be read: Is a directory"),
-        (a_pipe, "is not a regular file"),
-        (binary, "is not UTF-8"),
-        (endless, "has more than"),
-        (a_loop, "cannot be read: Too many levels"),
-        (half_written, "line 2: the second column"),
+        (Path.unlink, "cannot be read: No such file"),
+        (lambda path: path.write_text(""), "holds no key"),
+        (lambda path: path.write_text(f"# {ANNS_LINE}\n"), "holds no key"),
+        (lambda path: path.write_text(f"{BOBS_LINE}\n{ANNS_LINE} rights=everything\n"), "line 2, rights: expected"),
+        (overwritten(Path.mkdir), "cannot be read: Is a directory"),  # As a mount without its file makes.
+        (overwritten(os.mkfifo), "is not a regular file"),  # Opening it would wait for ever.
+        (lambda path: path.write_bytes(b"\xff\xfe" + BOBS_LINE.encode("utf-16-le")), "is not UTF-8"),
+        (lambda path: os.truncate(path, guard.MAX_FILE_BYTES + 1), "has more than"),
+        (overwritten(lambda path: path.symlink_to(path)), "cannot be read: Too many levels"),
+        (lambda path: path.write_text(f"{BOBS_LINE}\n{ANNS_LINE[:40]}"), "line 2: the second column"),  # Half written.
     ],
+    ids=["gone", "empty", "comment", "misspelt", "directory", "pipe", "binary", "endless", "loop", "half"],
 )
 async def test_a_broken_file_keeps_the_keys_and_fails_readiness(
-    served: Served, file: Path, broken: Callable[[Path], None], reason: str
+    served: Served, file: Path, broken: Callable[[Path], object], reason: str
 ) -> None:
     """No key is lost, none is gained, and nobody without a key is admitted. A valid file ends it."""
     broken(file)
@@ -218,7 +161,11 @@ async def test_a_broken_file_keeps_the_keys_and_fails_readiness(
     assert (await status(served, ANN), await status(served, BOB)) == (200, 401)
     assert (await served.http.get("/v1/runs")).status_code == 401
     replace(file, f"{BOBS_LINE}\n")
-    await becomes_ready(served)
+
+    async def is_ready() -> bool:
+        return not await problems(served)
+
+    await wait_until(is_ready, what="the gateway is ready again")
     await until_status(served, ANN, 401)
     assert await status(served, BOB) == 200
 

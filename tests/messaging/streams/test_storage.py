@@ -32,10 +32,8 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 @pytest.fixture
 def server(disk: SmallDisk) -> Iterator[NatsServer]:
     """A server on it."""
-    found = NatsServer(disk.folder / "nats")
-    found.start()
-    yield found
-    found.kill()
+    with NatsServer(disk.folder / "nats") as found:
+        yield found
 
 
 @pytest.fixture

@@ -14,15 +14,11 @@ from tests.support.nats_server import NatsServer
 async def test_a_certificate_is_checked(tmp_path: Path) -> None:
     """With the authority the server takes the accounts; without it nothing counts as changed."""
     certificates = make_certificates(tmp_path / "certificates")
-    server = NatsServer(tmp_path / "nats", identities=True, extra=tls_of_server(certificates))
-    server.start()
-    password = server.passwords[RELOADER]
-    try:
+    with NatsServer(tmp_path / "nats", identities=True, extra=tls_of_server(certificates)) as server:
+        password = server.passwords[RELOADER]
         assert await reload_accounts(server.url, password, str(certificates / "ca.pem"))
         with pytest.raises(ServerRefused, match=r"(?i)certificate"):
             await reload_accounts(f"tls://127.0.0.1:{server.port}", password)
-    finally:
-        server.kill()
 
 
 async def test_a_server_without_tls_is_refused_where_it_is_demanded(own_nats_server: NatsServer) -> None:

@@ -51,10 +51,8 @@ async def y() -> int:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
     """A server where `tool_x` may serve the tool `x`."""
-    server = NatsServer(tmp_path / "nats", extra=users(TOOL_X))
-    server.start()
-    yield server
-    server.kill()
+    with NatsServer(tmp_path / "nats", extra=users(TOOL_X)) as server:
+        yield server
 
 
 @pytest.fixture

@@ -57,10 +57,8 @@ asyncio.run(main())
 @pytest.fixture
 def guarded_server(tmp_path: Path) -> Iterator[NatsServer]:
     """A server with accounts and users."""
-    found = NatsServer(tmp_path / "nats", identities=True)
-    found.start()
-    yield found
-    found.kill()
+    with NatsServer(tmp_path / "nats", identities=True) as found:
+        yield found
 
 
 @pytest.mark.parametrize("subject", [subjects.discover_ping("weather", INSTANCE), subjects.tool_status("weather")])

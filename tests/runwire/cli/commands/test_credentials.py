@@ -24,13 +24,11 @@ RUN = "0" * 32
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NatsServer]:
     """A server of a data folder, which the commands find by the environment."""
-    server = NatsServer(tmp_path, identities=True)
-    server.start()
-    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("RUNWIRE_NATS_URL", server.url)
-    monkeypatch.setenv("RUNWIRE_NATS_PUBLIC_URL", server.url)
-    yield server
-    server.kill()
+    with NatsServer(tmp_path, identities=True) as server:
+        monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path))
+        monkeypatch.setenv("RUNWIRE_NATS_URL", server.url)
+        monkeypatch.setenv("RUNWIRE_NATS_PUBLIC_URL", server.url)
+        yield server
 
 
 def credentials(*arguments: str) -> Result:

@@ -48,11 +48,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(data: Path) -> Iterator[NatsServer]:
     """A server with the users of a deployment; there is a credential for `weather`."""
-    found = NatsServer(data, identities=True)
-    found.add_users(lambda known: known.add_tools("weather"))
-    found.start()
-    yield found
-    found.kill()
+    with NatsServer(data, identities=lambda known: known.add_tools("weather")) as found:
+        yield found
 
 
 class Operator:

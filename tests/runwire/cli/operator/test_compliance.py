@@ -46,12 +46,10 @@ pytestmark = pytest.mark.usefixtures("_quiet_services")
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[NatsServer]:
     """A server with the users of a deployment; each tool has a credential."""
-    found = NatsServer(tmp_path / "data", identities=True)
-    found.add_users(lambda known: [known.add_tools(each.name) for each in (write_post, bare)])
-    found.start()
-    yield found
+    users = [each.name for each in (write_post, bare)]
+    with NatsServer(tmp_path / "data", identities=lambda known: [*map(known.add_tools, users)]) as found:
+        yield found
     assert found.violations() == []
-    found.kill()
 
 
 @pytest.fixture

@@ -20,11 +20,8 @@ USER = "tool_weather"
 @pytest.fixture(scope="module")
 def _shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NatsServer, Path]]:
     folder = tmp_path_factory.mktemp("nats")
-    found = NatsServer(folder, identities=True)
-    found.add_users(lambda known: known.add_tools("weather"))
-    found.start()
-    yield found, folder
-    found.kill()
+    with NatsServer(folder, identities=lambda known: known.add_tools("weather")) as found:
+        yield found, folder
 
 
 @pytest.fixture
