@@ -131,7 +131,12 @@ async def test_the_streams_of_a_key_end_with_it(served: Served, file: Path, line
 
 def overwritten(by: Callable[[Path], object]) -> Callable[[Path], object]:
     """What puts something else than a file in its place."""
-    return lambda path: (path.unlink(), by(path))
+
+    def put(path: Path) -> None:
+        path.unlink()
+        by(path)
+
+    return put
 
 
 @pytest.mark.parametrize(
