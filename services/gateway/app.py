@@ -125,8 +125,8 @@ def measured(app: AsgiApp) -> AsgiApp:
             if message["type"] == "http.response.start":
                 route = scope["route"].path if "route" in scope else "other"
                 method = scope["method"] if "route" in scope else "other"
-                metrics.HTTP_REQUESTS.labels(method, route, message["status"]).inc()
-                metrics.HTTP_SECONDS.labels(route).observe(time.monotonic() - began)
+                metrics.labelled(metrics.HTTP_REQUESTS, method, route, message["status"]).inc()
+                metrics.labelled(metrics.HTTP_SECONDS, route).observe(time.monotonic() - began)
             await send(message)
 
         await app(scope, receive, sent)

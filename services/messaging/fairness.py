@@ -206,6 +206,8 @@ class TimeSlice:
 
     async def take(self) -> None:
         """Return when this item has its time slice; at once if it still has it."""
+        if self._ending is not None:
+            return
         async with self._taking:
             if self._ending is None:
                 await self._time_slices.take(self._tenant, is_new=self._is_new)

@@ -4,10 +4,14 @@ No label holds a tenant, run, session or user: their number has no bound. A name
 label as long as few are known. docs/rules/metrics.md is made of this list.
 """
 
+from functools import lru_cache
+from typing import TypeVar
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from contracts.runs.payload import Usage
 
+M = TypeVar("M", Counter, Histogram)
 MAX_NAMES = 200
 """Models, tools and codes that have a label of their own; further ones are counted together, as `other`."""
 SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -74,7 +78,13 @@ def named(kind: str, name: str) -> str:
     return name if name in known else "other"
 
 
+@lru_cache(maxsize=4096)
+def labelled(metric: M, *labels: object) -> M:
+    """Return `metric.labels(...)`. prometheus_client checks the labels each time, which costs more than counting."""
+    return metric.labels(*labels)
+
+
 def count_tokens(model: str, usage: Usage) -> None:
     """Count the tokens of one request to a model."""
     for kind in ("prompt", "completion", "reasoning", "cached"):
-        MODEL_TOKENS.labels(model, kind).inc(getattr(usage, f"{kind}_tokens"))
+        labelled(MODEL_TOKENS, model, kind).inc(getattr(usage, f"{kind}_tokens"))

@@ -284,5 +284,6 @@ def check_approval(call: CallRequested, specs: Iterable[ToolSpec]) -> None:
 
 def _count(tool: str, code: str, began: float) -> None:
     """Count a call that has ended. A tool may choose its codes."""
-    metrics.CALLS_ENDED.labels(label := metrics.named("tool", tool), metrics.named("code", code)).inc()
-    metrics.CALL_SECONDS.labels(label).observe(time.monotonic() - began)
+    label = metrics.named("tool", tool)
+    metrics.labelled(metrics.CALLS_ENDED, label, metrics.named("code", code)).inc()
+    metrics.labelled(metrics.CALL_SECONDS, label).observe(time.monotonic() - began)

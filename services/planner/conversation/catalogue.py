@@ -46,6 +46,7 @@ def digest_of(spec: ToolSpec) -> str:
     return known[1]
 
 
+@lru_cache(maxsize=4096)
 def shown_name(name: str) -> str:
     """Return the tool's name for the model. Reserved and prefixed names get a prefix, so the mapping is one to one."""
     if name in SHOWN_NAMES:

@@ -82,8 +82,10 @@ class DirectCalls:
         self._instances = {instance: at for instance, at in self._instances.items() if now - at < _MAX_SILENCE_S}
         if not self._instances:
             return None
-        self._slow = {tool: until for tool, until in self._slow.items() if until > now}
-        instance = random.choice([*self._instances])  # noqa: S311, a spread, not a secret
+        if self._slow:
+            self._slow = {tool: until for tool, until in self._slow.items() if until > now}
+        instances = [*self._instances]
+        instance = instances[int(random.random() * len(instances))]  # noqa: S311, a spread, not a secret
         return DirectRules(instance, frozenset(self._slow))
 
     async def call(self, instance: str, call: CallRequested) -> CallFinished | Literal["declined", "unfinished"]:

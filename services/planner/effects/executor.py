@@ -31,7 +31,7 @@ from services.planner.logs.session_log import SessionAddress
 from services.planner.resolution import max_characters
 from services.planner.run import commands, opening
 from services.planner.run.advance import advance
-from services.planner.run.commands import Ask, AskCritique, AskEffort, Incoming, Progress, Say
+from services.planner.run.commands import Ask, AskCritique, AskEffort, Incoming, Progress, Rules, Say
 from services.planner.run.ending import terminal
 from services.planner.run.people.input_rules import ADMITTED, Checked, texts_of
 from services.planner.run.state.run import Begun, Run
@@ -54,7 +54,7 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
     if isinstance(incoming.message, RunRequested):
         parts.logs.begin(address, is_new=incoming.is_first)
     progress, fresh, is_current, read_at = Progress(unix_ms()), not incoming.is_first, False, time.monotonic()
-    lock = parts.logs.lock(address)
+    lock, rules = parts.logs.lock(address), parts.rules
     while True:
         await time_slice.take()
         async with lock:
@@ -66,7 +66,7 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
                 # acknowledged it.
                 incoming = replace(incoming, is_first=False)
             is_current = is_current or fresh
-            rules = _rules_of(parts, run, progress, is_first=incoming.is_first)
+            rules = _rules_of(parts, run, progress, rules, is_first=incoming.is_first)
             command = advance(run, commands.Handling(incoming, progress), rules)
             if isinstance(command, commands.Append):
                 waited = run.waits
@@ -99,17 +99,17 @@ async def _is_pending(bus: Bus, incoming: Incoming) -> bool:
     return await bus.until_answered(lambda: bus.get_from_leader(stream, {"seq": int(sequence)})) is not None
 
 
-def _rules_of(parts: Parts, run: Run, progress: Progress, *, is_first: bool) -> commands.Rules:
-    """Return the rules with what changes from moment to moment: the strategy of a run, direct calls, spending."""
+def _rules_of(parts: Parts, run: Run, progress: Progress, before: Rules, *, is_first: bool) -> Rules:
+    """Return the rules with what changes: the run's strategy, direct calls, spending; `before` if nothing has."""
     started = run.started or (progress.opening.started if progress.opening is not None else None)
     request, model = run.request, run.model or (started.model if started is not None else "")
-    return replace(
-        parts.rules,
-        strategy=parts.model_requests.strategy(started),
-        max_characters=max_characters(model, parts.rules.max_characters),
-        direct=parts.direct_calls.rules() if is_first else None,
-        key_spending=parts.key_spending.known(KeyDay.of(request)) if request and request.key_budget else None,
-    )
+    now: dict[str, Any] = {
+        "strategy": parts.model_requests.strategy(started),
+        "max_characters": max_characters(model, parts.rules.max_characters),
+        "direct": parts.direct_calls.rules() if is_first else None,
+        "key_spending": parts.key_spending.known(KeyDay.of(request)) if request and request.key_budget else None,
+    }
+    return before if all(getattr(before, name) == value for name, value in now.items()) else replace(before, **now)
 
 
 class Effects:
@@ -226,18 +226,16 @@ class Effects:
         self._time_slice.end_soon()
         if not isinstance(command, Say) and await bookkeeping.read_before_a_call(self._parts.key_spending, run.request):
             return replace(progress, now=unix_ms()), True
-        answered = await self._answered(run, progress, command)
-        return replace(answered or progress, now=unix_ms()), answered is None
+        answered = await self._answered(run, command)
+        return replace(progress, now=unix_ms(), **answered), not answered
 
-    async def _answered(
-        self, run: Run, progress: Progress, command: Ask | Say | AskEffort | AskCritique
-    ) -> Progress | None:
-        """Return the progress with the reply of a model; None if another handling superseded the call."""
+    async def _answered(self, run: Run, command: Ask | Say | AskEffort | AskCritique) -> dict[str, Any]:
+        """Return what a model's reply changes in the progress; empty if another handling superseded the call."""
         asked, model_requests = command.asked, self._parts.model_requests
         match command:
             case Ask():
                 decision = await self._decision(run, asked)
-                return replace(progress, decision=decision) if decision is not None else None
+                return {"decision": decision} if decision is not None else {}
             case Say(_, answer):
                 said = await model_call.say(
                     self._publisher(run, asked),
@@ -245,15 +243,15 @@ class Effects:
                     text_of(run, answer),
                     is_recorded_next=not _has_critique(run),
                 )
-                return replace(progress, decision=said, answer_to_restate=None) if said is not None else None
+                return {"decision": said, "answer_to_restate": None} if said is not None else {}
             case AskEffort():
                 triaged = await self._watched(asked, model_requests.triage(run))
-                return replace(progress, triaged=triaged) if triaged is not None else None
+                return {"triaged": triaged} if triaged is not None else {}
             case AskCritique(_, args):
                 # It ends before the deadline, which would discard the answer.
                 within_s, given = _left_s(run) - CRITIQUE_MARGIN_S, terminal.answered(run, args).raw_answer
                 critique = await self._watched(asked, model_requests.critique(run, given, within_s))
-                return replace(progress, critique=critique) if critique is not None else None
+                return {"critique": critique} if critique is not None else {}
             case _:
                 assert_never(command)
 
@@ -289,7 +287,7 @@ class Effects:
         finally:
             expiring.cancel()
         for form in _counted(decision) if decision is not None else ():
-            metrics.REPLY_FORMS.labels(metrics.named("model", asked.model or run.model), form).inc()
+            metrics.labelled(metrics.REPLY_FORMS, metrics.named("model", asked.model or run.model), form).inc()
         if decision is None:
             logger.info("model_call_abandoned", turn=asked.turn, attempt=asked.attempt)
         return decision

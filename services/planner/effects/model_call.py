@@ -155,8 +155,10 @@ async def _consume(
                 size += sum(len(call["function"]["arguments"]) for call in piece.tool_calls)
                 is_long = size > MAX_INLINE_CHARACTERS
                 read = await asyncio.to_thread(reading.decide, piece) if is_long else reading.decide(piece)
-                read = replace(read, warnings=(*read.warnings, *piece.warnings))
-                read = replace(read, opaque=piece.opaque) if isinstance(read, Calls) else read
+                if piece.warnings:
+                    read = replace(read, warnings=(*read.warnings, *piece.warnings))
+                if isinstance(read, Calls) and read.opaque != piece.opaque:
+                    read = replace(read, opaque=piece.opaque)
                 return read if piece.ending == "whole" or _is_closed(read, piece) else _cut(read, piece, reading.shown)
             for part in in_parts(piece):
                 _feed(part, reading, publisher)

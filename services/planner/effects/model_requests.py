@@ -125,7 +125,8 @@ class ModelRequests:
 
     async def specs(self, started: RunStarted) -> dict[str, ToolSpec]:
         """Return the specifications that the run pinned when it was opened, by name of the tool."""
-        specs = [await self.catalogue.spec(digest) for digest in started.tools.values()]
+        pinned, spec = self.catalogue.pinned, self.catalogue.spec
+        specs = [pinned.get(digest) or await spec(digest) for digest in started.tools.values()]
         return {spec.name: spec for spec in specs if spec is not None}
 
     async def concurrency(self, run: Run, tool: str) -> int:

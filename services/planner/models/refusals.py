@@ -244,12 +244,13 @@ class WithoutRefusedFields:
                 async for piece in pieces:
                     if not has_begun:
                         has_begun = True
-                        metrics.FIRST_TOKEN_SECONDS.labels(model).observe(time.monotonic() - began)
+                        metrics.labelled(metrics.FIRST_TOKEN_SECONDS, model).observe(time.monotonic() - began)
                     if isinstance(piece, Reply):
                         code = "ok"
                         metrics.count_tokens(model, piece.usage)
                         self._proven |= {(request.model, change.name) for change in made}
-                        yield replace(piece, warnings=tuple(change.warning for change in made if change.warning))
+                        warnings = tuple(change.warning for change in made if change.warning)
+                        yield replace(piece, warnings=warnings) if warnings else piece
                     else:
                         yield piece
         except ModelFailed as error:
@@ -264,8 +265,8 @@ class WithoutRefusedFields:
             reason = f"the provider of {request.model} refused a request with {change.name}"
             refusal = ModelFailed(change.code, reason, retryable=True)
         finally:
-            metrics.MODEL_REQUESTS.labels(model, code).inc()
-            metrics.MODEL_SECONDS.labels(model).observe(time.monotonic() - began)
+            metrics.labelled(metrics.MODEL_REQUESTS, model, code).inc()
+            metrics.labelled(metrics.MODEL_SECONDS, model).observe(time.monotonic() - began)
         if refusal is not None:
             raise refusal
 

@@ -121,8 +121,8 @@ class Progress:
                     new = replace(new, began=True)
                 case events.Asked():
                     restated = new.decision if new.decision is not None and new.decision.restate else None
-                    new = replace(new, answer_to_restate=restated, asked=True, decision=None, critique=None)
-                    new = replace(new, shown=None, shown_seq=None, unfinished=None)
+                    cleared = dict.fromkeys(("decision", "critique", "shown", "shown_seq", "unfinished"))
+                    new = replace(new, answer_to_restate=restated, asked=True, **cleared)
                 case events.ModelFailed():
                     new = replace(new, asked=False, decision=None)
                 case events.Step(status="started"):

@@ -57,7 +57,8 @@ class Catalogue:
         self._next_version = asyncio.Event()
         self._live: dict[str, ToolSpec] = {}
         self._raw: dict[str, bytes] = {}
-        self._pinned: dict[str, ToolSpec] = {}
+        self.pinned: dict[str, ToolSpec] = {}
+        """Digest -> a specification that was read before."""
         self._changed = asyncio.Event()
         self._subscription: Subscription
         self._watcher: asyncio.Task[None] | None = None
@@ -96,7 +97,7 @@ class Catalogue:
 
         Waits while NATS is unavailable.
         """
-        known = self._pinned.get(digest)
+        known = self.pinned.get(digest)
         if known is not None:
             return known
         entry = await self._bucket.get(keys.tool_spec(digest))
@@ -104,9 +105,9 @@ class Catalogue:
             return None
         spec = _parsed(digest, entry.data)
         if spec is not None:
-            if len(self._pinned) >= _MAX_PINNED_SPECS:
-                self._pinned.pop(next(iter(self._pinned)))
-            self._pinned[digest] = spec
+            if len(self.pinned) >= _MAX_PINNED_SPECS:
+                self.pinned.pop(next(iter(self.pinned)))
+            self.pinned[digest] = spec
         return spec
 
     async def _on_reconnect(self) -> None:

@@ -2,7 +2,6 @@
 
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,8 @@ from contracts.runs.events import Chunk, Done
 from contracts.runs.payload import Usage
 from contracts.wire.faults import Fault
 from contracts.wire.names import unix_ms
-from services.planner.effects import executor, model_call
+from services.planner.effects import executor
+from services.planner.effects.chunk_publisher import ChunkPublisher
 from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Open, Say, Wait
 from services.planner.run.turn.decide import resolve_decision, text_of
 from services.planner.run.turn.decision import Decision, Failed, Final, Invalid
@@ -100,14 +100,14 @@ def test_what_is_recorded_was_shown_whatever_the_clock_does(seed: int) -> None:
 async def test_a_run_whose_deadline_passes_between_showing_and_recording(
     plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A provider's library is slow to close a request in between: the answer of the end was shown all the same."""
-    close, late = model_call._close, [0]
+    """NATS is slow to store what is shown: the answer of the end was shown all the same."""
+    drained, late = ChunkPublisher.drained, [0]
 
-    async def slow(*given: Any) -> None:
-        await close(*given)
+    async def slow(publisher: ChunkPublisher) -> None:
+        await drained(publisher)
         late[0] = 700_000
 
-    monkeypatch.setattr(model_call, "_close", slow)
+    monkeypatch.setattr(ChunkPublisher, "drained", slow)
     monkeypatch.setattr(executor, "unix_ms", lambda: unix_ms() + late[0])
     provider.say(Reply(text="It is 42."))
     story = await (await plan()).tell()
