@@ -121,7 +121,7 @@ class Progress:
                     new = replace(new, began=True)
                 case events.Asked():
                     restated = new.decision if new.decision is not None and new.decision.restate else None
-                    cleared = dict.fromkeys(("decision", "critique", "shown", "shown_seq", "unfinished"))
+                    cleared: dict[str, Any] = dict.fromkeys(("decision", "critique", "shown", "shown_seq", "unfinished"))
                     new = replace(new, answer_to_restate=restated, asked=True, **cleared)
                 case events.ModelFailed():
                     new = replace(new, asked=False, decision=None)
