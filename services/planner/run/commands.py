@@ -66,6 +66,9 @@ class Opening:
     """How many inputs that were."""
 
 
+_CLEARED_BY_ASKED: dict[str, Any] = dict.fromkeys(("decision", "critique", "shown", "shown_seq", "unfinished"))
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What a handling has done so far. Each executed command and each appended record gives a new one."""
@@ -121,8 +124,7 @@ class Progress:
                     new = replace(new, began=True)
                 case events.Asked():
                     restated = new.decision if new.decision is not None and new.decision.restate else None
-                    cleared: dict[str, Any] = dict.fromkeys(("decision", "critique", "shown", "shown_seq", "unfinished"))
-                    new = replace(new, answer_to_restate=restated, asked=True, **cleared)
+                    new = replace(new, answer_to_restate=restated, asked=True, **_CLEARED_BY_ASKED)
                 case events.ModelFailed():
                     new = replace(new, asked=False, decision=None)
                 case events.Step(status="started"):
