@@ -1,6 +1,7 @@
 """The client of commands, tools and services."""
 
 import asyncio
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,29 @@ async def test_a_certificate_that_is_not_trusted_is_tried_again(tmp_path: Path) 
         async with asyncio.timeout(5):
             await client.close()
         server.kill()
+
+
+async def test_the_end_of_a_connection_with_tls_warns_of_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Asyncio would, at each restart of the server."""
+    certificates = make_certificates(tmp_path / "certificates")
+    server = NatsServer(tmp_path / "nats", extra=tls_of_server(certificates))
+    server.start()
+    client, ended = NatsClient(demands_tls=True), asyncio.Event()
+
+    async def on_disconnect() -> None:
+        ended.set()
+
+    trusted = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+    await client.connect(f"tls://127.0.0.1:{server.port}", tls=trusted, disconnected_cb=on_disconnect)
+    try:
+        server.kill()
+        async with asyncio.timeout(10):
+            await ended.wait()
+    finally:
+        await client.close()
+    assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
 
 @pytest.mark.filterwarnings("ignore:parameter 'timeout'")  # nats-py calls aiohttp as earlier versions wanted it.
