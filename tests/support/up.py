@@ -37,13 +37,36 @@ def running_up(data: Path, *arguments: str, **more: str) -> Iterator[None]:
     )
     try:
         _wait_for_endpoints(data, process)
-        ports = [int(launch.remembered(data)[name].rsplit(":", 1)[1]) for name in ("url", "nats_url")]
         yield
     finally:
+        processes = below(process.pid)
         process.terminate()
         assert process.wait(30) == 0, (data / "up.log").read_text()
         log.close()
-    assert not any(launch.listens(port) for port in ports), "something was left running"
+    # Not by its ports: another launcher may have them by now.
+    wait_until_blocking(lambda: processes.keys().isdisjoint(running()), what=f"all have ended: {processes}")
+
+
+def running() -> dict[tuple[int, str], tuple[int, str]]:
+    """All processes by their ids and starts, each with its parent and command; none where there is no /proc."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, parent, *rest = (folder / "stat").read_text().rpartition(")")[2].split()
+            if state != "Z":
+                command = (folder / "cmdline").read_text().replace("\0", " ")
+                found[int(folder.name), rest[17]] = int(parent), command
+    return found
+
+
+def below(pid: int) -> dict[tuple[int, str], str]:
+    """What a process has started, and what that has: ids and starts, and the command of each."""
+    every, found = running(), dict[tuple[int, str], str]()
+    while new := {
+        key: at for key, (of, at) in every.items() if of in {pid, *(each for each, _ in found)} and key not in found
+    }:
+        found |= new
+    return found
 
 
 def environment(data: Path) -> dict[str, str]:

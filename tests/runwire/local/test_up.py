@@ -21,7 +21,7 @@ from runwire.local import data_folder, embedded_nats, launch
 from runwire.local.supervisor import Supervisor
 from tests.support.nats_server import admits
 from tests.support.needs import free_port, needs_program
-from tests.support.up import environment
+from tests.support.up import below, environment, running
 from tests.support.waiting import wait_until_blocking
 
 RUNWIRE = [sys.executable, "-P", "-m", "runwire"]
@@ -306,6 +306,20 @@ def test_the_data_folder_belongs_to_its_owner_alone(tmp_path: Path) -> None:
     """Artifacts and logs in it have the permissions that their writers choose."""
     with launch.locked(tmp_path / "data"):
         assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_a_launcher_leaves_running_is_found() -> None:
+    """Also what its children have started; the next user of its ports is none of it."""
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as parent:
+        wait_until_blocking(lambda: len(found := below(os.getpid())) > 1 and "input()" in str(found), what="both run")
+        processes = below(parent.pid)
+        parent.kill()
+        parent.wait()
+        assert [key for key in processes if key in running()]
+        parent.communicate()
+    wait_until_blocking(lambda: not [key for key in processes if key in running()], what="all have ended")
 
 
 def _lives(pid: int) -> bool:
