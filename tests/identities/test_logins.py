@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from runwire.credentials.identities import TOOLS_LIMITS
+from tests.identities.attacks import ATTACKS, Attack
+from tests.identities.scene import Scene
 from tests.identities.users import add_tools_and_listeners
 from tests.support.nats_server import NatsServer, admits
 from tests.support.waiting import wait_until_blocking
@@ -82,3 +84,19 @@ def test_connections_without_end_do_not_keep_the_services_out(own: NatsServer) -
         assert admits(own.port, **own.login("listener_acme"))
         assert not admits(own.port, **own.login("tool_weather"))
     wait_until_blocking(lambda: admits(own.port, **own.login("tool_weather")), what="the connections are free again")
+
+
+def _name(attack: Attack) -> str:
+    return getattr(attack, "__name__", "?")
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=_name)
+async def test_an_attack_fails(guarded: Scene, attack: Attack) -> None:
+    """Under the identities of a deployment."""
+    assert not await attack(guarded)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=_name)
+async def test_the_attack_succeeds_without_identities(unguarded: Scene, attack: Attack) -> None:
+    """So the attack is one."""
+    assert await attack(unguarded)

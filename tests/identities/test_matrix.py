@@ -1,6 +1,7 @@
 """Every user against every subject, on a real server: what it allows and what it denies, by its own complaints."""
 
 import re
+import time
 
 import pytest
 
@@ -8,10 +9,17 @@ from contracts.asyncapi import CHANNELS
 from contracts.wire import keys
 from contracts.wire.subjects import bucket_stream
 from services.messaging.streams.definitions import BUCKETS, STREAMS
+from services.planner.upkeep.deletions import Deletions, sweep
+from services.shared.artifacts.client import ArtifactClient
 from tests.identities import expected
 from tests.identities.protocol import denied
+from tests.identities.scene import Scene, storing
 from tests.identities.users import USERS
+from tests.planner.upkeep.test_deletions import FOR_GOOD, a_run, delete, traces
 from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
+from tests.support.stores import Store
+from tests.support.waiting import wait_until
 
 MIN_CELLS = 4000
 
@@ -56,3 +64,24 @@ def test_a_server_without_users_denies_nothing(own_nats_server: NatsServer) -> N
 def test_the_users_are_those_of_the_deployment(server: NatsServer) -> None:
     """None that a deployment has is left out."""
     assert {*server.passwords} == {*USERS}
+
+
+async def test_runs_are_deleted_and_purged_under_identities(clean: Scene, s3: S3Server) -> None:
+    """By a planner, everywhere; and the artifact store sweeps."""
+    planner = await clean.bus_of("planner")
+    async with storing(clean, s3) as store:
+        everything = Store(store.client, clean.operator, store.collector, s3, store.settings)
+        deleted, ended, open_ = await a_run(everything), await a_run(everything), await a_run(everything, ended=False)
+        await delete(clean.operator, deleted)
+        await delete(clean.operator, open_)
+        deletions = Deletions(planner, **FOR_GOOD)
+        await deletions.check()
+        await sweep(planner, ArtifactClient(planner), time.time_ns() // 1_000_000)
+
+        async def is_gone() -> bool:
+            return not await traces(clean.operator, deleted.run)
+
+        await wait_until(is_gone, what="the deleted run has left nothing")
+        left = await traces(clean.operator, ended.run)
+        assert not {subject for subject in left if subject.startswith(("emit.", "$KV.runs."))}
+        await store.collector.sweep()

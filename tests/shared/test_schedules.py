@@ -1,16 +1,20 @@
-"""Cron expressions against a walk over every minute, around the days on which clocks change. No server."""
+"""Cron expressions against a walk over every minute, around changes of clocks; which fire time is next. No server."""
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import takewhile
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from contracts.sessions.schedules import Schedule
 from services.shared.schedules import (
+    Firing,
     checked_cron,
+    firing,
     local_time,
     moment_from_text,
     moment_of,
@@ -18,6 +22,7 @@ from services.shared.schedules import (
     newest_until,
     zone_of,
 )
+from tests.planner.upkeep.written import HOUR_MS, MINUTE_MS, schedule_of
 
 ZONES = [
     *("Africa/Cairo", "Africa/Casablanca", "America/New_York", "America/Santiago", "America/St_Johns"),
@@ -176,3 +181,27 @@ def test_any_text_is_a_cron_expression_or_refused(text: str) -> None:
         except ValueError:
             continue
         next(moments_after(cron, zone_of("UTC"), 1_790_000_000_000), None)
+
+
+NOON = int(datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp() * 1000)
+
+
+def hourly(**fields: Any) -> Schedule:
+    """A schedule of every full hour, whose next fire time is noon."""
+    return schedule_of(cron="0 * * * *", at=NOON, **fields)
+
+
+@pytest.mark.parametrize("missed", ["skip", "run_once"])
+@pytest.mark.parametrize("late_ms", [-5000, 0, 1, MINUTE_MS])
+def test_a_fire_time_that_has_come_starts_a_run(missed: str, late_ms: int) -> None:
+    """Also where the clock of the planner is behind."""
+    assert firing(hourly(missed=missed), NOON, NOON + late_ms) == Firing(NOON, NOON + HOUR_MS)
+
+
+def test_a_missed_fire_time_is_skipped_or_started_once() -> None:
+    """The newest stands for all."""
+    for hours in range(4):
+        newest = NOON + hours * HOUR_MS
+        now = newest + MINUTE_MS + 1
+        assert firing(hourly(missed="skip"), NOON, now) == Firing(None, newest + HOUR_MS)
+        assert firing(hourly(missed="run_once"), NOON, now) == Firing(newest, newest + HOUR_MS)

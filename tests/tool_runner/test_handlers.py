@@ -8,9 +8,13 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
-from contracts.runs.events import ArtifactChunk, ToolProgress
+from contracts.runs.events import ArtifactChunk, CallStarted, ToolProgress
+from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolSpec
+from contracts.wire import subjects
+from contracts.wire.faults import Fault
 from runwire import ToolContext, tool
+from services.tool_runner.limits import Concurrency
 from tests.support.waiting import wait_until
 
 from .conftest import Planner, Serve, Start
@@ -140,3 +144,92 @@ async def test_calls_of_one_tool_run_at_the_same_time_up_to_its_concurrency(
         await planner.outcome(run, f"1-{number}")
 
     assert most == 3
+
+
+TOOL = ToolSpec(name="work", concurrency=64, heartbeat_s=1)
+
+
+async def test_stored_calls_wait_in_order_and_direct_calls_are_declined() -> None:
+    """A stored call gets the place of a direct one that ends; meanwhile no direct call overtakes it."""
+    places = Concurrency()
+    assert places.take_directly("work", 2, 2)
+    await places.take("work", 2)
+    assert not places.take_directly("work", 2, 2)
+    order: list[str] = []
+
+    async def wait(name: str) -> None:
+        await places.take("work", 2)
+        order.append(name)
+
+    waiting = [asyncio.create_task(wait(name)) for name in ("first", "second")]
+    await asyncio.sleep(0)
+    places.give_back("work", direct=True)
+    assert not places.take_directly("work", 2, 2)
+    await waiting[0]
+    assert order == ["first"]
+    waiting[1].cancel()
+    await asyncio.wait(waiting)
+    places.give_back("work")
+    places.give_back("work")
+    assert places.take_directly("work", 2, 1)
+    assert not places.take_directly("work", 2, 1)
+
+
+async def test_a_cancelled_wait_passes_its_place_on() -> None:
+    """Also where it is cancelled at the moment in which it gets the place."""
+    places = Concurrency()
+    await places.take("work", 1)
+    late, next_one = asyncio.create_task(places.take("work", 1)), asyncio.create_task(places.take("work", 1))
+    await asyncio.sleep(0)
+    places.give_back("work")
+    late.cancel()
+    await asyncio.wait({late})
+    await asyncio.wait_for(next_one, 1)
+    places.give_back("work")
+    assert places.take_directly("work", 1, 1)
+
+
+async def test_a_tool_that_starts_a_little_late_is_waited_for(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
+    """A rolling restart is no failure. Nobody received the request, so any call may be sent again."""
+    await start_runner(ToolSpec(name="latecomer"))
+    run = await planner.request("latecomer", {})
+
+    async def is_started() -> bool:
+        return any(isinstance(event, CallStarted) for event in await planner.shown(run))
+
+    await wait_until(is_started, what="the call is under way")
+
+    async def on_call(message: Msg) -> None:
+        await message.respond(b"1")
+
+    await client.subscribe("tool.latecomer", "latecomer", cb=on_call)
+
+    assert (await planner.outcome(run)).observation == 1
+
+
+async def test_a_tool_that_starts_after_the_call_was_settled_is_not_called(
+    planner: Planner, start_runner: Start, client: Client
+) -> None:
+    """Another tool runner found no instance that holds the call, and settled it a moment ago."""
+    await start_runner(ToolSpec(name="settled"))
+    run = await planner.request("settled", {})
+
+    async def is_started() -> bool:
+        return any(isinstance(event, CallStarted) for event in await planner.shown(run))
+
+    await wait_until(is_started, what="the call is under way")
+    settled = CallFinished(
+        call_id="1-0", tool="settled", status="failed", failure=Fault(code="outcome_unknown", reason="lost")
+    )
+    await planner.bus.publish(
+        subjects.inbox("default", run, "1-0"), settled.model_dump_json().encode(), {"Nats-Msg-Id": f"{run}.1-0"}
+    )
+    requests = await client.subscribe(subjects.tool("settled"))
+
+    async def is_acknowledged() -> bool:
+        return await planner.open_calls("settled") == 0
+
+    await wait_until(is_acknowledged, what="the call is acknowledged")
+    assert requests.pending_msgs == 0

@@ -9,7 +9,7 @@ with two of them was already an answer of the server when it was stored: somebod
 a stream. And a block with more lines or bytes than any program of ours sends would stop this process for seconds. Both
 are marked as forged, and none of their own headers counts.
 
-What is sent has the same bytes (`tests/messaging/nats_patches/test_payloads.py`). Headers are checked once per name,
+What is sent has the same bytes (`tests/messaging/nats_patches/test_headers.py`). Headers are checked once per name,
 and large payloads are not copied: nats-py copies each twice, which takes a millisecond of CPU per megabyte. What is
 published in one turn of the event loop is written at its end. nats-py's flusher, a task, is woken only where a socket
 takes no more.

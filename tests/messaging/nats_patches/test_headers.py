@@ -1,13 +1,16 @@
-"""Our parser of headers returns what that of nats-py returns."""
+"""Our parser of headers returns what that of nats-py returns; a large payload is sent as nats-py would send it."""
 
+import secrets
 import time
 
 import nats
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
 from services.messaging.nats_patches import headers
+from services.messaging.nats_patches.headers import use_fast_sender
 from tests.support.nats_server import NatsServer
 
 lines = st.one_of(
@@ -56,3 +59,39 @@ async def test_a_connection_uses_it(nats_server: NatsServer) -> None:
     message = await subscription.next_msg(timeout=5)
     assert message.headers == {"Runwire-Events": "chunk", "Odd": "a: b"}
     await client.close()
+
+
+LARGE_PAYLOAD_BYTES = 1 << 20
+
+
+async def commands(
+    client: Client, monkeypatch: pytest.MonkeyPatch, *, payload: bytes, headers: dict[str, str] | None
+) -> bytes:
+    """What the client would write for one message."""
+
+    async def keep(*_: object) -> None:
+        """Leave it where it waits."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "_flush_pending", keep)
+        await client.publish("test.payloads", payload, reply="test.reply", headers=headers)
+        pending, client._pending, client._pending_data_size = client._pending, [], 0
+    return b"".join(pending)
+
+
+@pytest.mark.parametrize(
+    "headers", [None, {}, {"Runwire-Events": "chunk", " Odd ": " a:\r\nb ", "": "nameless", "Umlaut": "ä"}]
+)
+@pytest.mark.parametrize("size", [0, 100, LARGE_PAYLOAD_BYTES])
+async def test_the_same_bytes_are_written(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, size: int, headers: dict[str, str] | None
+) -> None:
+    """Whatever the headers."""
+    theirs, ours = await nats.connect(nats_server.url), await nats.connect(nats_server.url)
+    use_fast_sender(ours)
+    payload = secrets.token_bytes(size)
+    written = [await commands(client, monkeypatch, payload=payload, headers=headers) for client in (theirs, ours)]
+    assert written[0] == written[1]
+    assert theirs.stats["out_bytes"] == ours.stats["out_bytes"]
+    await theirs.close()
+    await ours.close()

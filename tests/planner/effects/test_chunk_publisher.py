@@ -1,9 +1,9 @@
-"""Chunks over a real NATS server: as bytes, under lag, at the end of a reply, and in a process that lost its call."""
+"""Chunks over a real NATS server: as bytes, in turns, under lag, at a reply's end, in a process that lost its call."""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -13,7 +13,7 @@ from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from services.planner.effects.chunk_publisher import ChunkPublisher, ChunkWriter
+from services.planner.effects.chunk_publisher import MAX_IN_FLIGHT, ChunkPace, ChunkPublisher, ChunkWriter
 from services.planner.logs.ownership_watch import Address
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
@@ -114,3 +114,48 @@ async def test_the_end_of_a_reply_is_held_for_its_decision(bus: Bus) -> None:
     assert [(event.seq, event.offset, event.text) for event in await reply.events()] == [(0, 0, "one ")]
     assert [(event.seq, event.offset, event.text, event.done) for event in held] == [(1, 4, "two three", True)]
     assert reply.publisher.last_words() == ()
+
+
+class World:
+    """A pace with a clock of its own, and the writes that it has begun."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.begun: list[str] = []
+        self.pace = ChunkPace(lambda: self.now)
+
+    def enter(self, name: str, *, is_first: bool = False) -> None:
+        """A write that begins as soon as it may."""
+        self.pace.enter(name, self._begin(name), is_first=is_first)
+
+    def _begin(self, name: str) -> Callable[[], bool]:
+        def begin() -> bool:
+            self.begun.append(name)
+            return True
+
+        return begin
+
+
+def test_few_writes_are_in_flight_and_the_others_wait_in_order() -> None:
+    """The first chunk of a reply goes before the others."""
+    world = World()
+    for number in range(MAX_IN_FLIGHT):
+        world.enter(f"in flight {number}")
+    world.begun.clear()
+    world.enter("a")
+    world.enter("b")
+    world.enter("first", is_first=True)
+    world.enter("second", is_first=True)
+    assert world.begun == []
+    for number in range(4):
+        world.pace.leave(f"in flight {number}")
+    assert world.begun == ["first", "second", "a", "b"]
+
+
+def test_a_write_that_has_nothing_to_store_any_more_keeps_no_place() -> None:
+    """Its reply was superseded, or its text is stored with the decision."""
+    world = World()
+    for number in range(MAX_IN_FLIGHT + 1):
+        world.pace.enter(number, lambda: False, is_first=False)
+    world.enter("a")
+    assert world.begun == ["a"]

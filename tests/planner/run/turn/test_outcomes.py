@@ -1,15 +1,19 @@
-"""When a run asks its strategy what follows."""
+"""When a run asks its strategy what follows; and two handlings of one message, of which the later takes over."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from contracts.runs.events import Observed, Step
-from services.planner.run.commands import Handling, Rules, StrategyRules
+from contracts.runs.events import Called, Observed, Step
+from contracts.runs.inbox import ResumeRequested
+from services.planner.run.commands import Ack, Append, Ask, Dispatch, Handling, Rules, StrategyRules
+from services.planner.run.people.pauses import decisions_of
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import asking
 from services.planner.run.turn.decision import Calls
+from tests.planner.handlings import Attempt, advance
+from tests.planner.run.calls.test_direct import directly
 from tests.planner.run_world import World, calls, final, finished, started
 
 
@@ -59,3 +63,82 @@ def test_an_exhausted_budget_comes_first(limits: dict[str, object]) -> None:
     assert len(strategy.seen) == 1
     assert played.types()[-1] == "done"
     assert isinstance(played.written[-1][1], Step)
+
+
+def made(world: World, count: int = 1, **limits: object) -> Attempt:
+    """The first handling, which has made direct calls and waits for their outcomes."""
+    first = world.handling("REQUESTS:1", started=started(**limits))
+    while not isinstance(command := advance(world.run, first, world.rules), Dispatch):
+        if isinstance(command, Append):
+            world.write(first, command.events)
+        elif isinstance(command, Ask):
+            first.decision = calls(count)
+        else:
+            first.carry_out(command)
+    first.carry_out(command)
+    world.rules = replace(world.rules, direct=None)  # Only the handling of a first delivery makes direct calls.
+    return first
+
+
+def again(world: World, holder: str = "second") -> Attempt:
+    """Another handling of the same message."""
+    return world.handling("REQUESTS:1", holder=holder, started=started())
+
+
+def answer_to(world: World) -> ResumeRequested:
+    """What a person decides of the only pause."""
+    [pause] = world.run.pauses.values()
+    return ResumeRequested(
+        id="r", pause_id=pause.pause_id, token=pause.token, decision=decisions_of(pause)[0], input="x"
+    )
+
+
+def test_calls_are_announced_again_before_the_message_is_acknowledged() -> None:
+    """As calls that are not direct. A third handling sends them once more, and announces nothing."""
+    world = directly()
+    made(world, 2)
+    moves = world.play(again(world))
+    assert [type(move) for move in moves if not isinstance(move, Dispatch)][-1] is Ack
+    [called] = world.written[-1]
+    assert isinstance(called, Called)
+    assert [(call.call_id, call.direct) for call in called.calls] == [("1-1", None), ("1-2", None)]
+    assert world.run.usage.tool_calls == 2, "they were counted with their step"
+    records = len(world.written)
+    [dispatch] = [move for move in world.play(again(world, "third")) if isinstance(move, Dispatch)]
+    assert dispatch.again == {"1-1", "1-2"}
+    assert len(world.written) == records
+
+
+def test_the_earlier_handling_drops_the_outcome() -> None:
+    """If it died, nobody would go on. The outcome that comes through INBOX leads to the next request."""
+    world = directly()
+    first = made(world)
+    world.play(again(world))
+    records = len(world.written)
+    first.outcomes = (finished("1-1"),)
+    moves = world.play(first)
+    assert isinstance(moves[-1], Ack)
+    assert len(world.written) == records
+    moves = world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1")), final("42"))
+    assert isinstance(moves[0], Ask)
+    asked = [event for events in world.written for event in events if event.type == "asked"][-1]
+    assert (asked.turn, asked.by) == (2, "INBOX:1")
+
+
+def test_the_later_handling_finds_that_the_earlier_one_went_on() -> None:
+    """It has nothing to take over, and makes the next attempt, which its message owns."""
+    world = directly()
+    first = made(world)
+    second = again(world)
+    while not isinstance(command := advance(world.run, second, world.rules), Dispatch):
+        second.carry_out(command)
+    second.carry_out(command)
+    first.outcomes = (finished("1-1"),)
+    command = advance(world.run, first, world.rules)
+    assert isinstance(command, Append)
+    world.write(first, command.events)
+    moves = world.play(second, final("42"))
+    assert isinstance(moves[1], Ask)
+    asked = [event for events in world.written for event in events if event.type == "asked"][-1]
+    assert (asked.turn, asked.attempt, asked.cause) == (2, 2, "lost")
+    assert not any(isinstance(event, Called) for events in world.written for event in events)

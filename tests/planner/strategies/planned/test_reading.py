@@ -1,5 +1,6 @@
 """The answer of the strategy `planned`, as it is streamed and as it is read."""
 
+import json
 import time
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from services.planner.models.types import Reply
 from services.planner.run.turn.decision import Final
-from services.planner.strategies.planned.reading import AnswerReading
+from services.planner.strategies.planned.reading import AnswerReading, NoPlan, PlanStream, arguments_of, plan_in
+from tests.planner.replies.test_actions_properties import TEXTS
 
 MAX_SECONDS = 5.0
 """Far above what it takes."""
@@ -42,3 +44,81 @@ def test_each_part_of_a_long_thought_is_read_once(text: str) -> None:
     reading, began = AnswerReading({}, "respond"), time.process_time()
     assert not any(reading.feed(text[begin : begin + 8]) for begin in range(0, len(text), 8))
     assert time.process_time() - began < MAX_SECONDS
+
+
+def streamed(text: str, cuts: list[int]) -> str:
+    """Feed a text in parts that are cut at these places."""
+    stream, places = PlanStream(), sorted({min(cut, len(text)) for cut in cuts})
+    parts = [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
+    shown = "".join(map(stream.feed, parts))
+    assert shown == stream.shown
+    return shown
+
+
+@given(content=TEXTS, first=st.booleans(), cuts=st.lists(st.integers(0, 200), max_size=8), raw=st.booleans())
+def test_however_it_arrives_the_content_is_streamed(content: str, cuts: list[int], *, first: bool, raw: bool) -> None:
+    """As the final parse reads it, whichever member comes first."""
+    members = {"type": "direct_response", "content": content}
+    text = json.dumps(members if first else dict(reversed(members.items())), ensure_ascii=not raw)
+    assert streamed(text, cuts) == content
+
+
+@given(cuts=st.lists(st.integers(0, 200), max_size=8), fenced=st.booleans())
+def test_nothing_of_a_plan_is_streamed(cuts: list[int], *, fenced: bool) -> None:
+    """Not even a content beside the calls."""
+    plan = json.dumps(
+        {"content": "no", "type": "tool_calls", "calls": [{"tool_name": "x", "arguments": {"content": "n"}}]}
+    )
+    assert streamed(f"Well:\n```json\n{plan}\n```" if fenced else plan, cuts) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"a": 1} {"type": "direct_response", "content": "yes"}', "yes"),
+        ('{"type": "direct_response", "content": 7}', ""),
+        ('{"type": 7, "content": "no"}', ""),
+        ('{"content": "no"}', ""),
+        ('{"type": "direct_response", "content": "yes", "content": "no"}', "yes"),
+        ('{"type": "direct_response", "inner": {"content": "no"}, "content": "yes"}', "yes"),
+        ('{"type": "direct_response", "content": "yes"} {"type": "direct_response", "content": "no"}', "yes"),
+        (
+            '<think>{"type": "direct_response", "content": "no"}</think>{"type": "direct_response", "content": "yes"}',
+            "yes",
+        ),
+        ("prose", ""),
+    ],
+)
+def test_the_first_object_with_a_type_counts(text: str, shown: str) -> None:
+    """Text, thoughts and other objects before it do not."""
+    assert streamed(text, []) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('{"type": "tool_c', "unparseable"),
+        ('{"type": "tool_calls", "calls": [{"arguments": {"a": ' + "[" * 120, "too_deep"),
+        ("[" * 5000, "too_deep"),
+        ("{]", "unparseable"),
+    ],
+)
+def test_arguments_that_are_no_json(text: str, code: str) -> None:
+    """The error says why."""
+    with pytest.raises(NoPlan) as raised:
+        arguments_of(text, 32)
+    assert raised.value.error is not None
+    assert raised.value.error.error.type == code
+
+
+def test_a_text_without_an_object_holds_no_plan() -> None:
+    """It is an answer, and no error."""
+    with pytest.raises(NoPlan) as raised:
+        plan_in("Hello.", 32)
+    assert raised.value.error is None
+
+
+def test_an_object_with_a_known_type_is_preferred() -> None:
+    """Others may stand before it."""
+    assert plan_in('{"note": 1} {"type": "tool_calls", "calls": []}', 32) == {"type": "tool_calls", "calls": []}
+    assert plan_in('So: {"note": 1}', 32) == {"note": 1}
