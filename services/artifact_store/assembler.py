@@ -237,19 +237,13 @@ class Assembler:
     async def _put(self, request: AssembleStream, buffer: StreamBuffer) -> ArtifactRef:
         kind = buffer.json_type
         put = PutArtifact(
-            tenant=request.tenant,
-            artifact_id=request.artifact_id,
+            **request.model_dump(include={*PutArtifact.model_fields}),
             size=buffer.size,
             sha256=await asyncio.to_thread(buffer.digest),
-            session_id=request.session_id,
-            run_id=request.run_id,
-            namespace=request.namespace,
-            filename=request.filename,
             mime_type=mime_type_of(kind),
             json_type=kind,
             items=buffer.count if kind == "list" else None,
             artifact_type=buffer.artifact_type or None,
-            ttl_s=request.ttl_s,
         )
         if put.size <= MAX_PUT_BYTES:
             return (await self._store.put(put, await asyncio.to_thread(lambda: b"".join(buffer.chunks())))).ref

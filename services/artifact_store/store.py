@@ -159,18 +159,9 @@ class ArtifactStore:
         if ttl_s is None and put.run_id is None:
             ttl_s = int(self._settings.artifact_default_days * _DAY_S)
         return ArtifactRef(
-            artifact_id=put.artifact_id,
+            **put.model_dump(include=ArtifactRef.model_fields.keys() - {"mime_type", "filename"}),
             mime_type=mime_type,
-            size=put.size,
-            sha256=put.sha256,
             filename=clean_filename(put.filename),
-            namespace=put.namespace,
-            json_type=put.json_type,
-            items=put.items,
-            artifact_type=put.artifact_type,
-            own_id=put.own_id,
-            skill_id=put.skill_id,
-            skill_name=put.skill_name,
             created_at=now,
             expires_at=now + ttl_s * 1000 if ttl_s is not None else None,
         )

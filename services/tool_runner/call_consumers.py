@@ -110,7 +110,6 @@ class CallConsumers:
                 self._pulling[tool] = await pull.start()
 
     async def _with_consumer(self) -> set[str]:
-        """Return the tools that have a consumer."""
         found: list[str] = []
         while True:
             answer = await self._bus.api(f"CONSUMER.NAMES.{subjects.CALLS}", {"offset": len(found)})

@@ -14,7 +14,7 @@ from contracts.wire.limits import CHUNK_BYTES
 from contracts.wire.names import new_id
 from services.shared.artifacts.client import upload
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge
-from services.shared.artifacts.requests import header_value
+from services.shared.artifacts.requests import Bytes, header_value
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
@@ -142,24 +142,10 @@ async def test_bytes_that_are_not_what_was_announced_leave_nothing(embedded: Sto
         assert b"artifact_invalid" in answer.data
     wrong_digest = put.model_copy(update={"size": len(body), "sha256": hashlib.sha256(b"other").hexdigest()})
     with pytest.raises(ArtifactInvalid):
-        await upload(embedded.client._requests, wrong_digest, _Fixed(body))
+        await upload(embedded.client._requests, wrong_digest, Bytes(body))
     assert not embedded.objects()
     with pytest.raises(ArtifactNotFound):
         await embedded.client.head(embedded.tenant, put.artifact_id)
-
-
-class _Fixed:
-    """A source that does not notice that its digest is another."""
-
-    def __init__(self, body: bytes) -> None:
-        self.size = len(body)
-        self._body = body
-
-    async def sha256(self) -> str:
-        return ""
-
-    async def read(self, offset: int, length: int) -> bytes:
-        return self._body[offset : offset + length]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from nats.aio.msg import Msg
 
@@ -32,25 +32,8 @@ _INLINE_HASH_BYTES = 128 << 10
 """Fewer bytes are hashed without a thread."""
 
 
-class Source(Protocol):
-    """Bytes of a known size."""
-
-    @property
-    def size(self) -> int:
-        """The number of bytes."""
-        ...
-
-    async def sha256(self) -> str:
-        """Return their digest in hexadecimal."""
-        ...
-
-    async def read(self, offset: int, length: int) -> bytes:
-        """Return `length` bytes from `offset`."""
-        ...
-
-
 class Bytes:
-    """Bytes in memory."""
+    """Bytes in memory. Like a `Spool` they have a size, a digest, and can be read more than once."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self._data = data
@@ -109,6 +92,9 @@ class Spool:
     async def close(self) -> None:
         """Delete the bytes."""
         await asyncio.to_thread(self._file.close)
+
+
+Source = Bytes | Spool
 
 
 @asynccontextmanager

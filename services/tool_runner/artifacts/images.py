@@ -86,7 +86,6 @@ class ToolImages:
         return value
 
     async def _stored(self, path: str, ref: ArtifactRef, tenant: str, client: ArtifactClient, put: Put) -> ArtifactRef:
-        """Replace a stored image by a cleaned one."""
         if ref.size > self._max_bytes:
             await _forget(tenant, ref, client)
             raise ImageRefused(too_heavy(ref.size, self._max_bytes), too_large=True)

@@ -29,7 +29,7 @@ from contracts.wire import subjects
 from contracts.wire.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.errors import Refused
-from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.client import ArtifactClient, Description
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactTooLarge, StorageUnavailable
 from services.shared.redaction.json_values import plain
 from services.shared.redaction.placeholders import stored_size, wire_size
@@ -41,7 +41,7 @@ from services.tool_runner.calls.progress import STREAM_TTL_S, FinishedStream
 from services.tool_runner.errors import ArtifactStoreFailed, InvalidResult, ResultTooLarge
 from services.tool_runner.settings import ToolRunnerSettings
 
-from .store_access import Description, StoreAccess, assembled, store_value
+from .store_access import StoreAccess, assembled, store_value
 
 T = TypeVar("T")
 logger = structlog.get_logger(__name__)
@@ -85,7 +85,7 @@ class CallArtifacts:
         client, call = self._access.client(until), self._call
 
         async def put(path: str, data: bytes) -> ArtifactRef:
-            return await store_value(client, call, path, data, Description(types.get(path)))
+            return await store_value(client, call, path, data, Description(artifact_type=types.get(path)))
 
         cleaning = self._images.clean(call.tool, call.tenant, artifacts, client, put)
         return await self._or_call_failed(self._access.unless_ended(cleaning))
@@ -118,7 +118,7 @@ class CallArtifacts:
         large = heavy_paths(values) | whole.keys()
         large |= {path for path in values.keys() - large if _is_deep(values[path]) or holds_reference(values[path])}
         _check(self._call.tool, values, large, len(refs))
-        named = next((path for path in values if describe(path).artifact_key is not None), None)
+        named = next((path for path in values if describe(path).get("own_id") is not None), None)
         refs |= await self._store_each({path: values[path] for path in large}, describe, until) if large else {}
         # Bytes are stored since a reference has their type, and the artifact with a key since the key finds it.
         small = {path: each for path, each in values.items() if path not in large}
@@ -162,7 +162,7 @@ class CallArtifacts:
 
             def warn(_: str) -> None:
                 """Note what the store warns of: the tool has given the key to another artifact before."""
-                if (key := description.artifact_key) is not None:
+                if (key := description.get("own_id")) is not None:
                     shown = key if key.isprintable() else json.dumps(key)
                     self._warnings.append(f"{call.tool} gave the artifact id {shown} again: the newest one counts")
 

@@ -10,7 +10,7 @@ import codecs
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -18,7 +18,7 @@ from contracts.artifacts.references import ArtifactRef
 from contracts.tools.messages import CallRequested
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
-from services.shared.artifacts.client import ArtifactClient
+from services.shared.artifacts.client import ArtifactClient, Description
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 from services.shared.redaction.placeholders import wire_size
 from services.shared.redaction.stored_values import to_blob
@@ -38,15 +38,6 @@ _MAX_CHARACTER_BYTES = 4
 """Bytes of the longest UTF-8 character."""
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 """Bytes that cannot begin a character."""
-
-
-class Description(NamedTuple):
-    """What the reference of a value says of it: its type, for clients that display it, and the key of its tool."""
-
-    artifact_type: str | None = None
-    artifact_key: str | None = None
-    skill_id: str | None = None
-    skill_name: str | None = None
 
 
 class StoreAccess:
@@ -103,21 +94,21 @@ async def store_value(
     is_small = isinstance(value, bytes) or wire_size(value) <= _MAX_INLINE_ENCODE_BYTES
     blob = to_blob(value) if is_small else await asyncio.to_thread(to_blob, value)
     digest = await asyncio.to_thread(hashlib.sha256, blob.body)
+    said: Description = {
+        **description,
+        "namespace": call.tool,
+        "mime_type": blob.mime_type,
+        "json_type": blob.json_type,
+        "items": blob.items,
+    }
     return await client.put(
         call.tenant,
         blob.body,
         session=call.session_id,
         run=call.run_id,
-        namespace=call.tool,
-        mime_type=blob.mime_type,
-        json_type=blob.json_type,
-        items=blob.items,
-        artifact_type=description.artifact_type,
-        own_id=description.artifact_key,
-        skill_id=description.skill_id,
-        skill_name=description.skill_name,
         artifact_id=_id_of(call, path, digest.hexdigest()),
         on_warning=on_warning,
+        **said,
     )
 
 

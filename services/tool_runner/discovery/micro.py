@@ -262,7 +262,6 @@ class MicroDiscovery:
                 await dead_letters.dead_letter_bytes(self._bus, *place, data, str(found), message_id)
 
     def _note(self, tool: str, found: _Parsed) -> None:
-        """Note what a tool has said about itself."""
         if isinstance(found, InvalidAnnouncement):
             if found.tool == tool:
                 self._refuse(tool, str(found))

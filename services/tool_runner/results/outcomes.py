@@ -24,13 +24,13 @@ from contracts.wire.faults import Fault, describe
 from contracts.wire.limits import KIB, MAX_INLINE_BYTES, MAX_OUTCOME_BYTES, MAX_READ_BYTES
 from runwire.plans.templates import is_deeper
 from services.runtime import exact_json
+from services.shared.artifacts.client import Description
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
 from services.shared.redaction.annotations import AnnotationCache
 from services.shared.redaction.json_values import plain
 from services.shared.redaction.placeholders import wire_size
 from services.shared.redaction.separation import SeparatedResult, dotted, restore, separate
 from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
-from services.tool_runner.artifacts.store_access import Description
 from services.tool_runner.calls.progress import CallProgress
 from services.tool_runner.errors import InvalidPause, InvalidResult, ResultTooLarge
 from services.tool_runner.results.forms import NamedArtifact, take_out
@@ -234,7 +234,8 @@ class OutcomeBuilder:
 
         def describe(path: str) -> Description:
             kind, key = (named.artifact_type, named.key) if path == named.path else (None, None)
-            return Description(kind or streamed.get(path), key, named.skill_id, named.skill_name)
+            shown = kind or streamed.get(path)
+            return {"artifact_type": shown, "own_id": key, "skill_id": named.skill_id, "skill_name": named.skill_name}
 
         kept = await store.store(clean.artifacts, describe, parts.observation, value, until)
         dropped = progress.warnings(parts.unclaimed, gone)
@@ -245,7 +246,7 @@ class OutcomeBuilder:
             warnings.append(f"content_cut: the content of {call.tool} is cut, since {most}")
         responded = named.responded(kept.named_ref)
         text = content.text if content is not None else None
-        types = {path: known for path in kept.artifacts if (known := describe(path).artifact_type)}
+        types = {path: known for path in kept.artifacts if (known := describe(path).get("artifact_type"))}
         return succeeded(call, kept, parts.sources, warnings, elapsed_ms(began), text, responded, types)
 
 

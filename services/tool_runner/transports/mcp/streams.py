@@ -120,7 +120,6 @@ class _Input(ObjectSendStream[SessionMessage]):
         self._process = process
 
     async def send(self, item: SessionMessage) -> None:
-        """Write a message."""
         stdin = cast("asyncio.StreamWriter", self._process.stdin)
         try:
             stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
@@ -298,7 +297,6 @@ class _Limited(httpx2.AsyncByteStream):
             raise httpx2.StreamError(f"{CONNECTION_LOST}: {type(error).__name__}") from error
 
     async def aclose(self) -> None:
-        """Close it."""
         await self._stream.aclose()
 
 
