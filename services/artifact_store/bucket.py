@@ -26,7 +26,6 @@ from minio.credentials.providers import Provider
 from minio.error import MinioException, S3Error
 
 from contracts.wire.keys import OWNER_OBJECT_KEY
-from services.artifact_store.errors import BytesMissing
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.shared.artifacts.errors import ArtifactFailed, StorageUnavailable
 
@@ -55,6 +54,10 @@ _SKIPPED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class BytesMissing(Exception):
+    """The object does not exist in the bucket."""
+
+
 class Listed:
     """One object of the bucket. `modified_at`: Unix ms, by the S3 server's clock."""
 

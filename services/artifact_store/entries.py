@@ -44,15 +44,23 @@ from contracts.artifacts.references import (
 from contracts.wire import keys
 from contracts.wire.base import Message
 from contracts.wire.names import unix_ms
-from services.artifact_store.errors import UnknownVersion
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket as KeyValueBucket
 from services.messaging.kv import Entry
-from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound
+from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, StorageUnavailable
 
 _ATTEMPTS = 3
 _DELETED_TTL_S = 3600
+
+
+class UnknownVersion(StorageUnavailable):
+    """The entry was written by a later version of the store."""
+
+    retryable = False
+
+    def __init__(self) -> None:
+        super().__init__("a later version of the store has written the entry of this artifact")
 
 
 class Reference(Message):

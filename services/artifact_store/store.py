@@ -20,9 +20,8 @@ from contracts.artifacts import references as artifacts
 from contracts.artifacts.references import ArtifactRef, PutArtifact
 from contracts.wire.keys import new_object_name, object_key
 from contracts.wire.names import unix_ms
-from services.artifact_store.bucket import Bucket
+from services.artifact_store.bucket import Bucket, BytesMissing
 from services.artifact_store.entries import ArtifactEntry, ArtifactKeys, Reference, References, Unfinished
-from services.artifact_store.errors import BytesMissing
 from services.artifact_store.mime_types import HEAD_BYTES, OCTETS, checked_mime_type, clean_filename
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.artifact_store.sweeps import Deletions

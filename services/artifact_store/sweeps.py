@@ -29,16 +29,16 @@ import structlog
 
 from contracts.wire import keys, subjects
 from contracts.wire.names import InvalidName, new_id, unix_ms
-from services.artifact_store.bucket import Bucket
+from services.artifact_store.bucket import Bucket, BytesMissing
 from services.artifact_store.entries import (
     ArtifactEntry,
     ArtifactKeys,
     Reference,
     References,
     Unfinished,
+    UnknownVersion,
     parsed,
 )
-from services.artifact_store.errors import BytesMissing, UnknownVersion
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket as KeyValueBucket
