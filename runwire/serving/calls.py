@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from contracts.artifacts import references
@@ -311,18 +311,15 @@ class CallContext(Pauses):
         return _Sent(sent)
 
 
-class _Sent:
+class _Sent(Awaited[None]):
     """What a report returns. A coroutine awaits it; in a plain function's thread the constructor waits instead."""
 
     def __init__(self, sent: "concurrent.futures.Future[None]") -> None:
-        self._sent = sent
+        super().__init__(sent)
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             concurrent.futures.wait([sent], timeout=_SEND_TIMEOUT_S)
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return asyncio.wrap_future(self._sent).__await__()
 
 
 class _CallLogger(logging.LoggerAdapter[logging.Logger]):

@@ -137,21 +137,18 @@ class ToolServer:
         if self._stall.just_resumed and (is_from_lost_connection or await self._is_stale(key)):
             logger.warning("%s: call %s was cancelled while this process was stopped", self._tool.name, key[0])
             if request.understands_declined:
-                await self._decline(message.reply, "late")
+                await self._send_all(message.reply, [_declined("late")])
             # Any other caller that still waits sends a status request, and no instance answers that it has the call.
             return
         if self._clock.is_late(request):
             await self._send_all(message.reply, self._too_late(request))
             return
         if request.understands_declined and self._calls.is_full(self._tool.spec.concurrency):
-            await self._decline(message.reply, "busy")
+            await self._send_all(message.reply, [_declined("busy")])
             return
         call = Call(request, message.reply, self._send, self._clock)
         self._calls.add(call)
         self._spawn(self._run(call))
-
-    async def _decline(self, reply_to: str, reason: Literal["busy", "late"]) -> None:
-        await self._send_all(reply_to, [_declined(reason)])
 
     def _too_late(self, request: wire.ToolCall) -> list[Reply]:
         logger.warning("%s: call %s came too late and was not started", self._tool.name, request.idempotency_key)

@@ -53,11 +53,11 @@ _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)$")
 _SKIPPED_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
 class BytesMissing(Exception):
     """The object does not exist in the bucket."""
 
 
+@dataclass(frozen=True, slots=True)
 class Listed:
     """One object of the bucket. `modified_at`: Unix ms, by the S3 server's clock."""
 

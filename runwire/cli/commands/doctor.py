@@ -137,7 +137,12 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str], *, ask
         try:
             checks.append(planners_model(agents := await client.agents()))
             if ask:
-                checks += await _answers(client, sorted({model for agent in agents for model in agent.models}))
+                models = sorted({model for agent in agents for model in agent.models})
+                failures = [
+                    Check("failure", "warning", f"{run.run_id} at {time_text(run.requested_at)}: {run.code}", _SHOW)
+                    async for run in client.list_runs(status="error", limit=_SHOWN_FAILURES)
+                ]
+                checks += [*await asyncio.gather(*(_answer(client, model) for model in models)), *failures]
             tools, refused = await client.tools(), await client.refused_tools()
         except RunwireError as error:
             other = f"give {'another key' if api_key else 'a key'} with --api-key or RUNWIRE_API_KEY"
@@ -166,15 +171,6 @@ async def service_checks() -> list[Check]:
 
 def _clock(service: str, warning: str) -> Check:
     return Check("clock", "warning", f"{service}: {warning}", "let NTP set the clock of each machine")
-
-
-async def _answers(client: Client, models: list[str]) -> list[Check]:
-    """Put one question to each model, and name the newest runs that have failed. Raises RunwireError."""
-    failures = [
-        Check("failure", "warning", f"{run.run_id} at {time_text(run.requested_at)}: {run.code}", _SHOW)
-        async for run in client.list_runs(status="error", limit=_SHOWN_FAILURES)
-    ]
-    return [*await asyncio.gather(*(_answer(client, model) for model in models)), *failures]
 
 
 async def _answer(client: Client, model: str) -> Check:

@@ -226,8 +226,18 @@ class _CallDriver:
     async def _carry_out(self, command: commands.Action) -> Event | None:
         """Do what the machine commands. Return the event that this has led to, if any."""
         match command:
-            case commands.Send() | commands.QueryStatus() | commands.PingInstance() | commands.Cancel():
-                return await self._request(command)
+            case commands.Send(request, start_by, repeats):
+                if repeats is not None:
+                    logger.info("call_repeated", attempts=repeats)
+                    self._is_repeated = True
+                is_sent = await self._connection.send(request, self._tool_call(start_by))
+                return None if is_sent else events.NotSent(request)
+            case commands.QueryStatus(request):
+                await self._connection.ask_status(request, self._question)
+            case commands.PingInstance(request, instance):
+                await self._connection.ping(request, instance)
+            case commands.Cancel():
+                await self._connection.cancel(self._question)
             case commands.CheckStatus():
                 return await self._check()
             case commands.PassOn(sent):
@@ -249,26 +259,6 @@ class _CallDriver:
             case events.BytesWanted(data):
                 if self._giving is None or self._giving.done():  # A tool asks for one range at a time.
                     self._giving = asyncio.create_task(self._give(data))
-
-    async def _request(
-        self, command: commands.Send | commands.QueryStatus | commands.PingInstance | commands.Cancel
-    ) -> Event | None:
-        match command:
-            case commands.Send(request, start_by, repeats):
-                if repeats is not None:
-                    logger.info("call_repeated", attempts=repeats)
-                    self._is_repeated = True
-                is_sent = await self._connection.send(request, self._tool_call(start_by))
-                return None if is_sent else events.NotSent(request)
-            case commands.QueryStatus(request):
-                await self._connection.ask_status(request, self._question)
-            case commands.PingInstance(request, instance):
-                await self._connection.ping(request, instance)
-            case commands.Cancel():
-                await self._connection.cancel(self._question)
-            case _:
-                assert_never(command)
-        return None
 
     async def _give(self, data: bytes) -> None:
         if (wanted := parsed(BytesWanted, data)) is None:
