@@ -21,7 +21,7 @@ from services.gateway.edge.answers import json_answer
 from services.gateway.edge.routing import RequestCaller, body_of, idempotency_key, needs, new_router
 from services.gateway.parts import GatewayParts, Parts
 
-from .messages import ANSWER_WAIT_S, answer_in
+from . import messages
 from .reader import StoredRun
 from .run_request import digest_of, given_limits, image_digests
 
@@ -169,7 +169,7 @@ async def ask(parts: Parts, tenant: str, run: str, message: Message) -> ControlA
         await parts.writer.store(subjects.control(tenant, run, name), data, f"{run}-{name}-{new_id()}")
         logger.info("control_requested", kind=message.kind, run_id=run, tenant=tenant)
         with suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_WAIT_S):
+            async with asyncio.timeout(messages.ANSWER_WAIT_S):
                 return await answer
     return None
 
@@ -198,7 +198,7 @@ async def _recorded(parts: Parts, tenant: str, run: str, message: Message) -> Co
     Raises IdempotencyConflict if that request had another body.
     """
     for event in await parts.runs.facts_of(tenant, run):
-        answer = answer_in(event)
+        answer = messages.answer_in(event)
         if answer is not None and answer.id == message.id:
             if not _is_same(event, message):
                 raise errors.IdempotencyConflict
