@@ -17,6 +17,7 @@ from pydantic_settings import EnvSettingsSource
 
 from tests.support import samples
 from tests.support.nats_server import NatsServer
+from tests.support.s3_servers import S3Server
 from tests.support.up import running_up
 from tests.unit_tests import Guard, is_unit
 
@@ -207,3 +208,10 @@ def own_nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsSe
     """A running server, empty and for this test alone: it may be killed, and what is left in it goes with it."""
     with NatsServer(tmp_path_factory.mktemp("nats")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The embedded S3 server, where the kind makes no difference, for the tests of one file."""
+    with S3Server("rclone", tmp_path_factory.mktemp("rclone")) as found:
+        yield found

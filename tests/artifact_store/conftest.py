@@ -27,13 +27,6 @@ def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
         yield found
 
 
-@pytest.fixture(scope="module")
-def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The embedded server, where the kind makes no difference."""
-    with S3Server("rclone", tmp_path_factory.mktemp("rclone")) as found:
-        yield found
-
-
 @pytest.fixture
 async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
     """A store on every S3 server in turn."""

@@ -7,6 +7,7 @@ import pytest
 from contracts.wire import subjects
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, connected, serving
+from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
@@ -40,13 +41,6 @@ def writer(bus: Bus) -> Writer:
     return Writer(bus)
 
 
-@pytest.fixture(scope="module")
-def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The embedded S3 server."""
-    with S3Server("rclone", tmp_path_factory.mktemp("rclone")) as found:
-        yield found
-
-
 @pytest.fixture
 async def store(bus: Bus, shared_nats: NatsServer, rclone: S3Server) -> AsyncIterator[Store]:
     """A store beside the gateway."""
@@ -54,3 +48,10 @@ async def store(bus: Bus, shared_nats: NatsServer, rclone: S3Server) -> AsyncIte
     async with storing(rclone, shared_nats.url) as found:
         found.tenant = subjects.DEFAULT_TENANT
         yield found
+
+
+@pytest.fixture
+def provider() -> Iterator[ModelServer]:
+    """A scripted provider of models."""
+    with ModelServer() as running:
+        yield running

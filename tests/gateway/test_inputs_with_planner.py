@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,13 +15,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 FLOOD = 200
-
-
-@pytest.fixture
-def provider() -> Iterator[ModelServer]:
-    """A scripted provider of models, whose first reply stalls until it is released."""
-    with ModelServer() as running:
-        yield running
 
 
 @pytest.fixture

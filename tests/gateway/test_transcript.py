@@ -8,7 +8,6 @@ chunks are joined, since their boundaries depend on the machine. After an intend
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +57,6 @@ TOOLS: dict[str, tuple[ToolSpec, Handler]] = {
     ),
     "fail": (ToolSpec(name="fail", description="Always fails."), fail),
 }
-
-
-@pytest.fixture
-def provider() -> Iterator[ModelServer]:
-    """A scripted provider of models."""
-    with ModelServer() as running:
-        yield running
 
 
 def streamed(body: bytes) -> str:

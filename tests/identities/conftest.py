@@ -11,7 +11,6 @@ from tests.identities.scene import Scene
 from tests.identities.users import add_tools_and_listeners
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +41,6 @@ async def _scene(server: NatsServer) -> AsyncIterator[Scene]:
         operator = await stack.enter_async_context(connected(server.url, "operator", settings))
         await provision(operator)
         yield Scene(server, operator, stack)
-
-
-@pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """Where the artifact store keeps bytes."""
-    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
-        yield found
 
 
 @pytest.fixture

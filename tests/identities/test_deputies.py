@@ -12,9 +12,9 @@ from tests.support.stores import Store
 
 
 @pytest.fixture
-async def store(guarded: Scene, s3: S3Server) -> AsyncIterator[Store]:
+async def store(guarded: Scene, rclone: S3Server) -> AsyncIterator[Store]:
     """The real one."""
-    async with storing(guarded, s3) as found:
+    async with storing(guarded, rclone) as found:
         yield found
 
 

@@ -66,11 +66,11 @@ def test_the_users_are_those_of_the_deployment(server: NatsServer) -> None:
     assert {*server.passwords} == {*USERS}
 
 
-async def test_runs_are_deleted_and_purged_under_identities(clean: Scene, s3: S3Server) -> None:
+async def test_runs_are_deleted_and_purged_under_identities(clean: Scene, rclone: S3Server) -> None:
     """By a planner, everywhere; and the artifact store sweeps."""
     planner = await clean.bus_of("planner")
-    async with storing(clean, s3) as store:
-        everything = Store(store.client, clean.operator, store.collector, s3, store.settings)
+    async with storing(clean, rclone) as store:
+        everything = Store(store.client, clean.operator, store.collector, rclone, store.settings)
         deleted, ended, open_ = await a_run(everything), await a_run(everything), await a_run(everything, ended=False)
         await delete(clean.operator, deleted)
         await delete(clean.operator, open_)

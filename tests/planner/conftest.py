@@ -58,19 +58,12 @@ async def plan(nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -
         yield start
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The embedded S3 server."""
-    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
-        yield found
-
-
 @pytest.fixture
-async def store(s3: S3Server, nats_server: NatsServer) -> AsyncIterator[Store]:
+async def store(rclone: S3Server, nats_server: NatsServer) -> AsyncIterator[Store]:
     """An artifact store beside the planner's NATS."""
     async with connected(nats_server.url, "provisioner") as bus:
         await provision(bus)
-    async with serving(s3, nats_server.url) as found:
+    async with serving(rclone, nats_server.url) as found:
         found.tenant = "default"
         yield found
 

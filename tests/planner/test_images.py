@@ -88,18 +88,18 @@ async def test_an_image_that_is_gone_is_dropped_with_a_warning(
     assert "not available any more" in provider.ledger[0].text
 
 
-async def test_the_store_is_waited_for(plan: Plan, provider: ModelServer, put: Put, s3: S3Server) -> None:
+async def test_the_store_is_waited_for(plan: Plan, provider: ModelServer, put: Put, rclone: S3Server) -> None:
     """A run with images goes on once the S3 server is back; one without never notices."""
     provider.say(answer("Seen."), marker="with")
     provider.say(answer("Read."), marker="plain")
     planner = await plan(**SEEING)
     ref = await put(png(77))
-    s3.kill()
+    rclone.kill()
     try:
         run = await planner.ask("with image", images=[ref])
         assert (await planner.tell("plain question")).end.raw_answer == "Read."
     finally:
-        s3.start()
+        rclone.start()
     assert (await planner.ended(run, 30)).end.raw_answer == "Seen."
 
 

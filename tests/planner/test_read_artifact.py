@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -21,13 +21,6 @@ from tests.support.stores import Store, serving
 
 LONG = "BEGIN " + "".join(f"{number} é\n" for number in range(20_000)) + "END"
 MARKED = {"type": "object", "properties": {"text": {"type": "string"}, "chart": {"type": "object", "artifact": True}}}
-
-
-@pytest.fixture(scope="module")
-def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The embedded S3 server."""
-    with S3Server("rclone", tmp_path_factory.mktemp("rclone")) as found:
-        yield found
 
 
 @pytest.fixture

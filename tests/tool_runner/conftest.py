@@ -49,17 +49,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The embedded S3 server."""
-    with S3Server("rclone", tmp_path_factory.mktemp("s3")) as found:
-        yield found
-
-
 @pytest.fixture
-async def store(s3: S3Server, server: NatsServer) -> AsyncIterator[Store]:
+async def store(rclone: S3Server, server: NatsServer) -> AsyncIterator[Store]:
     """An artifact store beside the tool runner."""
-    async with serving(s3, server.url) as found:
+    async with serving(rclone, server.url) as found:
         found.tenant = "default"
         yield found
 

@@ -310,14 +310,6 @@ def test_the_same_question_gets_the_same_reply() -> None:
     assert conversation.reply() == conversation.reply()
 
 
-def test_pieces_are_small_and_add_up() -> None:
-    """As a model's tokens."""
-    text = '{"next_node":"final_response","args":{"answer":"One two  three\\n\\nfour ' + "x" * 50 + '"}} '
-    pieces = list(demo.pieces(text))
-    assert "".join(pieces) == text
-    assert max(map(len, pieces)) <= 12
-
-
 async def test_it_streams_like_any_other() -> None:
     """Reasoning first, then the action, in small pieces, with a usage that costs nothing."""
     request = Conversation("What is 17*23?", OFFICE).request()

@@ -107,8 +107,10 @@ def test_every_reply_can_be_carried_out(question: str, tools: list[ToolSpec], ob
 
 @given(text=st.text(max_size=300))
 def test_pieces_always_add_up(text: str) -> None:
-    """Nothing of a reply is lost in cutting it."""
-    assert "".join(demo.pieces(text)) == text
+    """Nothing of a reply is lost in cutting it. They are as small as a model's tokens."""
+    pieces = list(demo.pieces(text))
+    assert "".join(pieces) == text
+    assert all(len(piece.strip()) <= 8 for piece in pieces)
 
 
 def test_a_request_without_facts_is_answered() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -33,13 +33,6 @@ from tests.support.waiting import wait_until
 STREAMS = ("REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "KV_runs", "KV_artifacts")
 FOR_NOW: dict[str, Any] = {"again_s": 0, "kept_s": 60}
 FOR_GOOD: dict[str, Any] = {"again_s": 0, "kept_s": 0}
-
-
-@pytest.fixture(scope="module")
-def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The embedded S3 server."""
-    with S3Server("rclone", tmp_path_factory.mktemp("rclone")) as found:
-        yield found
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,13 +87,6 @@ def messages_of(answer: httpx.Response) -> list[dict[str, Any]]:
     if answer.headers.get("content-type", "").startswith("text/event-stream"):
         return [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
     return [answer.json()]
-
-
-@pytest.fixture
-def provider() -> Iterator[ModelServer]:
-    """A scripted provider of models."""
-    with ModelServer() as running:
-        yield running
 
 
 @contextlib.asynccontextmanager
