@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
@@ -78,6 +79,7 @@ async def answer_of(
     parts: Parts, request: Request, caller: Caller, status: RunStatus, artifacts: Form = "values"
 ) -> Response:
     """Return the answer with the status of a call: 200 if it has ended, else 202."""
+    parts.index.answered(caller.tenant, status.run_id, partial(parts.runs.current, caller, status.run_id))
     status = await parts.inliner.shown(caller.tenant, status, artifacts)
     answer = await json_response(status, request.headers, status=202 if status.ended_at is None else 200)
     answer.headers.update({"Location": address_of(request, f"/v1/runs/{status.run_id}"), RUN_HEADER: status.run_id})

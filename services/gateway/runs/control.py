@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -185,6 +186,7 @@ async def _answered(
         return answer
     asked = ask(parts, caller.tenant, found.run_id, message)
     answer = await parts.streams.while_connected(request.receive, asked, STOPPING)
+    parts.index.answered(caller.tenant, found.run_id, partial(parts.runs.current, caller, found.run_id))
     if answer is None or answer.is_repeated:
         answer = await _recorded(parts, caller.tenant, found.run_id, message) or answer
     if answer is not None and answer.code is not None:

@@ -21,9 +21,9 @@ import itertools
 import re
 import sqlite3
 import weakref
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import orjson
 import structlog
@@ -36,7 +36,7 @@ from contracts.wire.names import unix_ms
 from contracts.wire.subject import Subject
 from contracts.wire.subjects import bucket_stream
 from services.gateway.auth.caller import Caller
-from services.gateway.errors import InvalidInput, TryAgain
+from services.gateway.errors import InvalidInput, Problem, TryAgain
 from services.messaging.connection import Bus, unix_seconds
 from services.messaging.errors import BusError, Refused, Unsure
 from services.messaging.kv import Bucket, Entry
@@ -48,6 +48,8 @@ logger = structlog.get_logger(__name__)
 MAX_ENTRIES_READ = 5000
 _PAGE_ENTRIES = 500
 _MAX_LAG_S, _LAG_S = 1.0, 0.002
+_MAX_ANSWERED = 20
+"""Runs of a tenant that the next list waits for: those of a program that asks and lists, not of all traffic."""
 _MAX_WINDOW = 1 << 14
 _MIN_WINDOW_COST = 100
 """A window that is nearly empty counts like so many entries."""
@@ -66,6 +68,11 @@ _ROWS: dict[type[BaseModel], Subject] = {RunStatus: keys.run_entry, SessionEntry
 
 Listed = TypeVar("Listed", bound=RunStatus | SessionEntry)
 Wanted = str | tuple[str, ...]
+Answered = Callable[[], Awaitable["_Run"]]
+
+
+class _Run(Protocol):
+    def status(self) -> RunStatus: ...
 
 
 class Index:
@@ -83,6 +90,8 @@ class Index:
         self._complete_from = _ABOVE_ALL
         """No key from this one on is missing."""
         self._reading = asyncio.Lock()
+        self._answered: dict[str, dict[str, tuple[float, Answered]]] = {}
+        """Tenant -> runs that answers of this process have named a moment ago: until when, and how each is read."""
         bus.on_reconnect.append(self._forget)
 
     async def page(
@@ -100,6 +109,10 @@ class Index:
         place = _ROWS[kind].pattern(tenant=caller.tenant).removesuffix("*")
         found: list[Listed] = []
         budget = MAX_ENTRIES_READ
+        now, answered = asyncio.get_running_loop().time(), self._answered.pop(caller.tenant, {})
+        await asyncio.gather(
+            *(self._caught_up(caller.tenant, read) for until, read in answered.values() if until > now)
+        )
         await self._catch_up()
         while before is not None and len(found) < limit:
             missing, complete_from = limit - len(found), self._complete_from
@@ -115,6 +128,19 @@ class Index:
             if budget <= 0:
                 break
         return found, base64.urlsafe_b64encode(before).decode().rstrip("=") if before else None
+
+    def answered(self, tenant: str, run: str, read: Answered) -> None:
+        """Have the next list of this process show a run as an answer has. `read` returns the run as its log has it."""
+        known = self._answered.setdefault(tenant, {})
+        known.pop(run, None)
+        known[run] = asyncio.get_running_loop().time() + _MAX_LAG_S, read
+        if len(known) > _MAX_ANSWERED:
+            del known[next(iter(known))]
+
+    async def _caught_up(self, tenant: str, read: Answered) -> None:
+        with suppress(BusError, Problem):
+            status = (await read()).status()
+            await self.follows(tenant, status.requested_at, status)
 
     async def follows(self, tenant: str, requested_at: int, status: RunStatus) -> None:
         """Return once lists show a run as `status` does, which its log says: planners write its entry a moment later.

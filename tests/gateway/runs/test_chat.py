@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from functools import partial
 
 import httpx
 import pytest
@@ -10,6 +11,7 @@ from contracts.runs.events import Asked, Done, Observed, Paused, PlannedCall, St
 from contracts.runs.requests import RunRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
+from services.gateway.auth.caller import KEYLESS
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.shared.runs.waiting import status_of
@@ -62,26 +64,31 @@ async def test_chat_answers_when_the_run_has_ended_however(
     assert len(served.parts.streams) == 0
 
 
-async def test_a_list_after_the_answer_shows_what_it_said(served: Served, bus: Bus) -> None:
-    """The entry is written a moment after the end of the log, and the answer comes after the entry."""
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_list_after_an_answer_shows_what_it_said(served: Served, bus: Bus, *, waits: bool) -> None:
+    """`/chat` answers after the entry, which is written a moment after the end; others let the next list wait."""
     query, session = f"listed {new_id()}", new_id()
-    waiting = asyncio.create_task(served.http.post("/chat", json={"query": query, "session_id": session}))
+    answering = asyncio.create_task(served.http.post("/chat", json={"query": query, "session_id": session}))
     run = await requested_run(bus, query)
     stored = await bus.last(subjects.REQUESTS, subjects.request(subjects.DEFAULT_TENANT, run))
     assert stored is not None
     requested = RunRequested.model_validate_json(stored.data)
-    writer = Writer(bus, run=run)
-    await writer.open()
     end = Done(raw_answer="because", reason="answer_complete")
     before, after = (status_of(run, requested, at, state="running", started_at=1, ended_at=None) for at in (None, end))
     entries, key = Bucket(bus, keys.RUNS_BUCKET), keys.run_key(requested.tenant, requested.requested_at, run)
     await entries.put(key, before)
+    writer = Writer(bus, run=run)
+    await writer.open()
     await writer.done()
-    assert not (await asyncio.wait({waiting}, timeout=0.2))[0]
+    asked = answering
+    if waits:
+        served.parts.index.answered(requested.tenant, run, partial(served.parts.runs.current, KEYLESS, run))
+        asked = asyncio.create_task(served.http.get("/v1/runs", params={"session_id": session}))
+    assert not (await asyncio.wait({asked}, timeout=0.2))[0]
     await entries.put(key, after)
-    assert (await waiting).json()["status"] == "done"
-    (listed,) = (await served.http.get("/v1/runs", params={"session_id": session})).json()["runs"]
-    assert (listed["run_id"], listed["status"]) == (run, "done")
+    assert (await answering).json()["status"] == "done"
+    listed = await asked if waits else await served.http.get("/v1/runs", params={"session_id": session})
+    assert [(each["run_id"], each["status"]) for each in listed.json()["runs"]] == [(run, "done")]
 
 
 async def test_chat_accepts_the_fields_of_a_run(served: Served, bus: Bus) -> None:
