@@ -33,6 +33,7 @@ MAX_GROUPS_SHOWN = 100
 MAX_KNOWN_SESSIONS = 500
 MAX_KNOWN_TASKS = 20_000
 """Of these sessions together; a task takes 3 KiB."""
+_NO_SESSION = Session()
 MAX_ID_CHARACTERS = 200
 _READ_ATTEMPTS = 3
 _MAX_WAIT_S = 5.0
@@ -83,9 +84,9 @@ class SessionReader:
 
     async def _read(self, log: str, *, from_replica: bool, is_current: bool) -> Session | None:
         reader, now = await self._bus.reader(subjects.SESSIONS), unix_ms()
-        read_at, session = self._known.get(log, (now, Session()))
+        read_at, session = self._known.get(log, (now, _NO_SESSION))
         if now - read_at >= MAX_REMEMBERED_S * 1000:
-            session = Session()  # Its log may be empty by now: the last record of a deleted session goes.
+            session = _NO_SESSION  # Its log may be empty by now: the last record of a deleted session goes.
         read, start = reader.current if is_current else reader.messages, session.seq + 1
         if not session.seq:
             newest = await self._bus.last(subjects.SESSIONS, log, _READ_ATTEMPTS)
@@ -97,7 +98,8 @@ class SessionReader:
                 read = reader.current
         for message in await read(log, start, attempts=_READ_ATTEMPTS):
             if (record := parsed(SessionRecord, message.data)) is not None:
-                session = fold(session, sequence_of(message), record).model_copy(update={"turns": []})
+                session = fold(session, sequence_of(message), record)
+                session = session.model_copy(update={"turns": []}) if session.turns else session
         self._known[log] = now, session
         self._known.move_to_end(log)
         tasks = sum(len(each.background.tasks) for _, each in self._known.values())

@@ -37,9 +37,8 @@ def fold(session: Session, seq: int, record: SessionRecord) -> Session:
     """Return the session after a record. An event of a newer version changes nothing."""
     # What is forgotten does not make a session younger: it may be the last thing before its own retention ends.
     at = session.updated_at if record.types() == "runs_forgotten" else record.at
-    session = _with(session, seq=seq, records=session.records + 1, updated_at=at)
-    if "context_set" in record.types():
-        session = _with(session, context_by=record.by)
+    by = record.by if "context_set" in record.types() else session.context_by
+    session = _with(session, seq=seq, records=session.records + 1, updated_at=at, context_by=by)
     return after(session, record.events)
 
 
@@ -96,7 +95,7 @@ def _with(session: Session, **changes: object) -> Session:
 def _queued(session: Session, event: records.RunQueued) -> Session:
     if event.cause == "summary":
         return _with(session, summary_run=event.run, summary_requested_at=session.updated_at)
-    entry = QueuedRun.model_validate(event.model_dump(include={"run", "requested_at", "cause", "is_first"}))
+    entry = QueuedRun.model_validate(event, from_attributes=True)
     queue = [entry, *session.queue] if event.is_first else [*session.queue, entry]
     background = tasks.run_joined(session.background, event.run)
     return _with(session, queue=queue, runs=session.runs + 1, background=background)
@@ -108,10 +107,10 @@ def _begun(session: Session, event: records.RunBegun) -> Session:
         return session
     fields = entry.model_dump(include={"run", "requested_at", "cause", "yielded_seq"})
     current = CurrentRun(**fields, begun_seq=session.seq)
-    session = _with(session, current=current, queue=_without(session.queue, event.run))
-    if CAUSES[entry.cause].gives_way:
-        return session
-    return _with(session, turn_seq=session.seq, previous_turn_seq=session.turn_seq)
+    changes: dict[str, object] = {"current": current, "queue": _without(session.queue, event.run)}
+    if not CAUSES[entry.cause].gives_way:
+        changes |= {"turn_seq": session.seq, "previous_turn_seq": session.turn_seq}
+    return _with(session, **changes)
 
 
 def _yielded(session: Session, event: records.RunYielded) -> Session:
@@ -132,8 +131,8 @@ def _missed(session: Session, event: records.InputMissed) -> Session:
     return _with(session, queue=[*others[:place], missed, *others[place:]])
 
 
-def _closed(session: Session, entry: RecentRun) -> Session:
-    """Note that a run is no longer open."""
+def _closed(session: Session, entry: RecentRun, **more: object) -> Session:
+    """Note that a run is no longer open. `more`: further changes."""
     had_turn = session.current is not None and session.current.run == entry.run
     known = session.current if had_turn else session.queued(entry.run)
     if known is not None:
@@ -144,7 +143,7 @@ def _closed(session: Session, entry: RecentRun) -> Session:
         "background": tasks.run_ended(tasks.run_joined(session.background, entry.run), entry.run),
         "pauses": _pauses_without(session, entry.run),
     }
-    return _with(session, **changes, **({"current": None} if had_turn else {}))
+    return _with(session, **changes, **({"current": None} if had_turn else {}), **more)
 
 
 def _without(queue: list[QueuedRun], run: str) -> list[QueuedRun]:
@@ -167,28 +166,27 @@ def _waits(session: Session, event: records.RunWaits) -> Session:
 def _ended(session: Session, event: records.RunEnded) -> Session:
     entry, current = session.queued(event.run), session.current
     had_turn = (current is not None and current.run == event.run) or (entry is not None and entry.yielded_seq > 0)
-    session = _with(session, usage=spent(session.usage, event.usage, tool_calls=event.usage.tool_calls))
+    changes: dict[str, object] = {"usage": spent(session.usage, event.usage, tool_calls=event.usage.tool_calls)}
     if event.run == session.summary_run:
-        return _with(session, summary_run="")
+        return _with(session, summary_run="", **changes)
     if had_turn and event.question:
-        session = _with_turn(session, event)
+        turns = _turns_with(session, event)
+        older = session.older_turns + len(session.turns) + 1 - len(turns)
+        changes |= {"turns": turns, "older_turns": older}
     if event.payloads:
-        kept = proposals.with_payloads(session.proposals, event.run, event.payloads)
-        session = _with(session, proposals=kept)
-    return _closed(session, RecentRun(run=event.run))
+        changes["proposals"] = proposals.with_payloads(session.proposals, event.run, event.payloads)
+    return _closed(session, RecentRun(run=event.run), **changes)
 
 
-def _with_turn(session: Session, event: records.RunEnded) -> Session:
-    turn = Turn.model_validate(event.model_dump(include=set(Turn.model_fields)))
-    turns = [*session.turns, turn.model_copy(update={"size": len(turn.model_dump_json())})]
-    kept, total = 0, 0
-    for each in reversed(turns[-MAX_TURNS:]):
-        total += each.size
-        if kept and total > MAX_TURNS_BYTES:
-            break
-        kept += 1
-    cut = len(turns) - kept
-    return _with(session, turns=turns[cut:], older_turns=session.older_turns + cut)
+def _turns_with(session: Session, event: records.RunEnded) -> list[Turn]:
+    """Return the turns with the newest one, and without the oldest where they are too many or too large."""
+    turn = Turn.model_validate(event, from_attributes=True)
+    turns = [*session.turns, turn.model_copy(update={"size": len(turn.model_dump_json())})][-MAX_TURNS:]
+    excess, cut = sum(each.size for each in turns) - MAX_TURNS_BYTES, 0
+    while excess > 0 and cut < len(turns) - 1:
+        excess -= turns[cut].size
+        cut += 1
+    return turns[cut:]
 
 
 def _summarised(session: Session, event: records.Summarised) -> Session:
