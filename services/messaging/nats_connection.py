@@ -195,8 +195,9 @@ class NatsConnection:
         wait_s: float = 2.0,
         headers: dict[str, str] | None = None,
         interim: Interim | None = None,
+        answer: "asyncio.Future[Msg] | None" = None,
     ) -> Msg:
-        """Return the first reply to a message that `interim` does not take.
+        """Return the first reply to a message that `interim` does not take. `answer`: see `RequestReply.request`.
 
         Raises Unavailable without one, and Refused for a message that is too large.
         """
@@ -204,7 +205,7 @@ class NatsConnection:
         if requests is None:
             requests = self._requests = await RequestReply(self.nc).start()
             self.on_disconnect.append(requests.connection_lost)
-        return await requests.request(subject, encoded(data), wait_s, headers, interim)
+        return await requests.request(subject, encoded(data), wait_s, headers, interim, answer)
 
     async def has_nobody(self, subject: str, data: Body = b"", wait_s: float = 0.25) -> bool:
         """Whether nobody has subscribed to a subject: its process is dead or gone.

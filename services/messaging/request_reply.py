@@ -60,16 +60,16 @@ class RequestReply:
         wait_s: float,
         headers: dict[str, str] | None = None,
         interim: Interim | None = None,
+        answer: "asyncio.Future[Msg] | None" = None,
     ) -> Msg:
-        """Return the first reply that `interim` does not take.
+        """Return the first reply that `interim` does not take. `answer`: gets it; the caller may end it by an error.
 
         Raises Unavailable after `wait_s` seconds or when the connection is lost, NoResponders, and Refused for a
         message that is too large.
         """
         loop = asyncio.get_running_loop()
         key = str(next(self._numbers))
-        answer: asyncio.Future[Msg] = loop.create_future()
-        self._waiting[key] = answer
+        answer = self._waiting[key] = answer or loop.create_future()
         if interim is not None:
             self._interim[key] = interim
         timer = loop.call_later(wait_s, expire, answer)

@@ -14,6 +14,7 @@ slots wait for direct calls, while no instance has announced itself lately, and 
 import asyncio
 import random
 import time
+from functools import partial
 from typing import Literal
 
 import structlog
@@ -27,6 +28,7 @@ from services.messaging.connection import Bus
 from services.messaging.errors import BusError, NoResponders
 from services.messaging.nats_connection import Subscription
 from services.planner.run.calls.direct import DirectRules
+from services.runtime.tasks import Later
 
 logger = structlog.get_logger(__name__)
 
@@ -140,6 +142,10 @@ class DirectCalls:
             self._instances[announced.instance] = time.monotonic()
 
 
+class _GivenUp(Exception):
+    """The reply is not waited for any longer."""
+
+
 class _Request:
     """One request for a direct call."""
 
@@ -153,24 +159,34 @@ class _Request:
 
         Raises NoResponders; Unavailable when the connection was lost, after which `has_begun` may be wrong.
         """
-        longest_s, until = _BEGIN_WITHIN_S + _MAX_CATCH_UP_S, time.monotonic() + _ANSWER_WITHIN_S
-        subject, status = subjects.direct_call(self._instance), subjects.direct_status(self._instance)
-        waiting = asyncio.create_task(self._bus.request(subject, call, longest_s, interim=self._is_begun))
+        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        watching = Later(_PROBE_EVERY_S, partial(self._watch, call, answer, time.monotonic() + _ANSWER_WITHIN_S))
+        subject, longest_s = subjects.direct_call(self._instance), _BEGIN_WITHIN_S + _MAX_CATCH_UP_S
         try:
-            while not waiting.done() and (left_s := until - time.monotonic()) > 0:
-                await asyncio.wait({waiting}, timeout=min(left_s, _PROBE_EVERY_S))
-                if self.has_begun and not waiting.done():
-                    key = names.round_key(call.run_id, call.call_id, call.round)
-                    question = ReceivedQuestion(idempotency_key=key, age_s=0)
-                    if await self._bus.has_nobody(status, question, _PROBE_EVERY_S):
-                        break  # The connection of the instance has ended.
-            if not waiting.done() and not self.has_begun:
-                await asyncio.wait({waiting}, timeout=_BEGIN_WITHIN_S - _ANSWER_WITHIN_S)
+            return await self._bus.request(subject, call, longest_s, interim=self._is_begun, answer=answer)
+        except _GivenUp:
+            return None
+        finally:
+            watching.cancel()
+
+    async def _watch(self, call: CallRequested, answer: "asyncio.Future[Msg]", until: float) -> None:
+        """Give the request up when its instance is gone, and when it was not begun or answered in time."""
+        key = names.round_key(call.run_id, call.call_id, call.round)
+        question, status = ReceivedQuestion(idempotency_key=key, age_s=0), subjects.direct_status(self._instance)
+        error: Exception = _GivenUp()
+        try:
+            while (left_s := until - time.monotonic()) > 0:
+                if self.has_begun and await self._bus.has_nobody(status, question, _PROBE_EVERY_S):
+                    break  # The connection of the instance has ended.
+                await asyncio.sleep(min(left_s, _PROBE_EVERY_S))
+            if not self.has_begun:
+                await asyncio.sleep(_BEGIN_WITHIN_S - _ANSWER_WITHIN_S)
                 # This process may have been stopped: what arrived meanwhile is handled first.
                 await self._bus.last(subjects.RUNS, "barrier", attempts=1)
-            return waiting.result() if waiting.done() else None
-        finally:
-            waiting.cancel()
+        except BusError as unavailable:
+            error = unavailable
+        if not answer.done():
+            answer.set_exception(error)
 
     def _is_begun(self, message: Msg) -> bool:
         is_begun = (message.headers or {}).get(DIRECT_HEADER) == "begun"

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from contracts.runs.events import CallStarted, PlannedCall
@@ -61,8 +61,7 @@ class Dispatcher:
         in_order = len(sends) == 1 or all(call.tool in TASK_TOOLS for call in command.calls)
         sent = [await each for each in sends] if in_order else await asyncio.gather(*sends)
         outcomes = [each.outcome for each in sent if each.outcome is not None]
-        progress = replace(
-            progress,
+        progress = progress.but(
             now=unix_ms(),
             dispatched=progress.dispatched
             | {round_id(call) for call, each in zip(command.calls, sent, strict=True) if each.is_sent},

@@ -142,51 +142,51 @@ class Effects:
             case commands.Wait(until):
                 self._time_slice.end()
                 await asyncio.sleep(max(0.0, (until - unix_ms()) / 1000))
-                return replace(progress, now=unix_ms()), True
+                return progress.but(now=unix_ms()), True
             case commands.Enter(is_queued):
                 request, place = run.request or self._message, None
                 if isinstance(request, RunRequested):
                     place = await self._parts.sessions.enter(request, self._owner, is_queued=is_queued)
-                progress = replace(progress, place=place, opening=None, now=unix_ms())
+                progress = progress.but(place=place, opening=None, now=unix_ms())
             case commands.Resolve():
                 progress = await self._resolve(run, progress)
             case commands.CheckInput():
-                progress = replace(progress, checked=await self._checked_input(run))
+                progress = progress.but(checked=await self._checked_input(run))
             case commands.LoadSpecs():
                 specs = await self._parts.model_requests.specs(run.started) if run.started is not None else {}
-                progress = replace(progress, specs=specs)
+                progress = progress.but(specs=specs)
             case commands.ReadShown():
                 progress = await self._read_shown(run, progress)
             case commands.NotifySession(name, message):
                 await self._notify_session(run, name, message)
-                progress = replace(progress, notified=progress.notified | {name})
+                progress = progress.but(notified=progress.notified | {name})
             case commands.Answer():
                 answered = ControlAnswered(**asdict(command))
                 data, headers = self._parts.chunks.record_of(answered.model_dump(mode="json"))
                 message_id = f"{self._address.run}.answered.{self._owner}"
                 await self._parts.bus.publish_surely(subjects.stream(*self._address), data, message_id, headers)
-                progress = replace(progress, answered=True)
+                progress = progress.but(answered=True)
             case commands.Wake(at):
                 subject = subjects.inbox(*self._address, f"resumed-{self._owner.partition(':')[2]}")
                 message_id = f"{self._address.run}-resumed-{self._owner}"
                 await self._parts.bus.publish_surely(subject, inbox.RunResumed(at=at), message_id)
-                progress = replace(progress, woken=True)
+                progress = progress.but(woken=True)
             case commands.KeepContext():
                 await self._parts.logs.keep_context(self._address, self._given_context())
-                progress = replace(progress, context_kept=True)
+                progress = progress.but(context_kept=True)
             case commands.Open():
                 if (soon := self.open_soon(run)) is not None:
                     await soon.now()
                 elif run.request is not None:
                     await index.create_run(self._parts.bus, run, run.request)
-                progress = replace(progress, opened=True)
+                progress = progress.but(opened=True)
             case commands.SetTimer(timer, at):
                 if run.request is not None:
                     await messages.set_timer(self._parts.bus, run.request, timer, at)
-                progress = replace(progress, timers=progress.timers | {(timer, at)})
+                progress = progress.but(timers=progress.timers | {(timer, at)})
             case commands.Close():
                 await self._close(run, progress)
-                progress = replace(progress, closed=True)
+                progress = progress.but(closed=True)
             case _:
                 assert_never(command)
         return progress, False
@@ -225,9 +225,9 @@ class Effects:
         """
         self._time_slice.end_soon()
         if not isinstance(command, Say) and await bookkeeping.read_before_a_call(self._parts.key_spending, run.request):
-            return replace(progress, now=unix_ms()), True
+            return progress.but(now=unix_ms()), True
         answered = await self._answered(run, command)
-        return replace(progress, now=unix_ms(), **answered), not answered
+        return progress.but(now=unix_ms(), **answered), not answered
 
     async def _answered(self, run: Run, command: Ask | Say | AskEffort | AskCritique) -> dict[str, Any]:
         """Return what a model's reply changes in the progress; empty if another handling superseded the call."""
@@ -332,12 +332,12 @@ class Effects:
         if model_requests.lacks_tools(request):
             self._time_slice.end_soon()
             await model_requests.await_tools(request)
-            progress = replace(progress, now=unix_ms())
+            progress = progress.but(now=unix_ms())
         found = model_requests.open(request)
         if request.page is not None:
             self._time_slice.end_soon()
             found = await model_requests.with_page(found)
-            progress = replace(progress, now=unix_ms())
+            progress = progress.but(now=unix_ms())
         place, view = opening.place_of(self._message, progress), found.started.page_view
         if view is not None and isinstance(place, Begun):
             view = await self._parts.sessions.with_proposals(request, view, place.session_seq)
@@ -347,12 +347,12 @@ class Effects:
             texts = [*texts_of(request), *(added.text for added in run.inputs.unread)]
             checked = await model_requests.check_texts(started, texts)
             found = replace(found, refusal=checked.refusal, checked=checked)
-        return replace(progress, opening=replace(found, inputs=len(run.inputs.unread), started=started))
+        return progress.but(opening=replace(found, inputs=len(run.inputs.unread), started=started))
 
     async def _read_shown(self, run: Run, progress: Progress) -> Progress:
         shown, shown_seq = await self._parts.logs.shown(self._address, run)
         unfinished = await self._parts.model_requests.unfinished(run, shown)
-        return replace(progress, shown=shown, shown_seq=shown_seq, unfinished=unfinished)
+        return progress.but(shown=shown, shown_seq=shown_seq, unfinished=unfinished)
 
     async def _checked_input(self, run: Run) -> Checked:
         message = self._message

@@ -112,6 +112,8 @@ async def _finished(publisher: ChunkPublisher, decision: Decision, *, holds: boo
         publisher.release()
     await publisher.drained()
     words = publisher.last_words()
+    if not (words or publisher.stream_seq):
+        return decision
     return replace(decision, last_words=words, stream_seq=publisher.stream_seq, chunks=publisher.chunks)
 
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from contracts.runs import events, inbox
@@ -69,7 +69,7 @@ class Opening:
 _CLEARED_BY_ASKED: dict[str, Any] = dict.fromkeys(("decision", "critique", "shown", "shown_seq", "unfinished"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Progress:
     """What a handling has done so far. Each executed command and each appended record gives a new one."""
 
@@ -115,35 +115,40 @@ class Progress:
     outcomes: tuple[inbox.CallFinished, ...] = ()
     """Of direct calls that have ended, until they are recorded."""
 
+    def but(self, **changes: Any) -> "Progress":
+        """Return the progress with these changes, as `dataclasses.replace` does, in a tenth of its time."""
+        assert changes.keys() <= self.__dict__.keys()  # noqa: S101, names of fields
+        new = object.__new__(Progress)
+        new.__dict__.update(self.__dict__, **changes)
+        return new
+
     def wrote(self, written: Iterable[Event]) -> "Progress":
         """Return the progress after this handling appended events."""
         new = self
         for event in written:
             match event:
                 case events.RunStarted():
-                    new = replace(new, began=True)
+                    new = new.but(began=True)
                 case events.Asked():
                     restated = new.decision if new.decision is not None and new.decision.restate else None
-                    new = replace(new, answer_to_restate=restated, asked=True, **_CLEARED_BY_ASKED)
+                    new = new.but(answer_to_restate=restated, asked=True, **_CLEARED_BY_ASKED)
                 case events.ModelFailed():
-                    new = replace(new, asked=False, decision=None)
+                    new = new.but(asked=False, decision=None)
                 case events.Step(status="started"):
-                    new = replace(
-                        new, asked=False, decision=None, announced=new.announced | set(map(round_id, event.calls))
-                    )
+                    new = new.but(asked=False, decision=None, announced=new.announced | set(map(round_id, event.calls)))
                 case events.Stopping():
                     # What was read before it may have grown until then.
-                    new = replace(new, shown=None, shown_seq=None, unfinished=None)
+                    new = new.but(shown=None, shown_seq=None, unfinished=None)
                 case events.Called():
-                    new = replace(new, announced=new.announced | set(map(round_id, event.calls)))
+                    new = new.but(announced=new.announced | set(map(round_id, event.calls)))
                 case (
                     events.Paused(id=str(request))
                     | events.Resumed(id=str(request))
                     | events.InputAdded(id=str(request))
                 ):
-                    new = replace(new, decided=new.decided | {request})
+                    new = new.but(decided=new.decided | {request})
                 case events.Observed(call_id=recorded):
-                    new = replace(new, outcomes=tuple(each for each in new.outcomes if each.call_id != recorded))
+                    new = new.but(outcomes=tuple(each for each in new.outcomes if each.call_id != recorded))
                 case _:
                     pass
         return new
