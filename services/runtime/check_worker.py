@@ -2,11 +2,12 @@
 
 In a thread they would hold the interpreter lock, and the event loop would wait.
 
-Rule 1: the worker starts with the first check, and ends with the service: its input ends then.
+Rule 1: the worker starts with the first check, and ends with the service, whose end is that of its input.
 Rule 2: the kernel ends it when one check takes more than `CPU_LIMIT_S` of CPU time, or `LIMIT_S`. The next check starts
 another, and so does one that finds it dead for another reason, once.
 """
 
+import atexit
 import os
 import pickle
 import signal
@@ -60,6 +61,8 @@ def run_check(check: Callable[[], T]) -> T:
 
 def _started() -> "subprocess.Popen[bytes]":
     global _worker  # noqa: PLW0603, one per process
+    if _worker is None:
+        atexit.register(_end)
     if _worker is None or _worker.poll() is not None:
         _worker = subprocess.Popen(  # noqa: S603, our own module
             [sys.executable, "-P", "-m", __name__],
@@ -68,6 +71,12 @@ def _started() -> "subprocess.Popen[bytes]":
             stdout=subprocess.PIPE,
         )
     return _worker
+
+
+def _end() -> None:
+    if _worker is not None and _worker.poll() is None:
+        _worker.kill()
+        _worker.communicate()
 
 
 def _pipe(found: Any) -> BinaryIO:

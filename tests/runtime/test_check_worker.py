@@ -46,3 +46,12 @@ def test_the_process_ends_with_its_parent() -> None:
         assert int(parent.stdout.readline()) != parent.pid
         parent.kill()
         assert not parent.communicate(timeout=60)[0]  # Both have closed their end.
+
+
+def test_nothing_is_left_at_the_end_of_its_parent() -> None:
+    """Python would warn of a process that is still running, and of its open pipes."""
+    program = "import os; from services.runtime.check_worker import run_check; print(run_check(os.getpid))"
+    ended = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(ended.stdout), 0)
