@@ -16,9 +16,8 @@ from pydantic import ValidationError
 
 from runwire.cli.commands import doctor
 from services.artifact_store.settings import ArtifactStoreSettings
-from services.messaging.streams.provision import provision
 from services.shared.artifacts.client import ArtifactClient
-from tests.support.buses import connected
+from tests.support.buses import connected, provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import KEYS, S3Server
 from tests.support.stack import ROOT, Stack
@@ -39,8 +38,7 @@ async def test_keys_come_from_files_and_every_subject_is_announced(
         env[f"{name}_FILE"] = str(file)
     stack = Stack(server.url, tmp_path / "logs", env=env, planners=0, tool_runners=0, gateways=0)
     stack.add("artifact_store-1", "-m", "services.artifact_store")
-    async with connected(server.url) as bus:
-        await provision(bus)
+    async with provisioned(server.url) as bus:
         with stack.showing_logs(), stack:
             ref = await ArtifactClient(bus).put("files", b"bytes")
             assert ref.size == 5

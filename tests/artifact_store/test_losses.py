@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
 from services.shared.artifacts.client import ArtifactClient
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds
 from tests.support.stack import Stack, resident
@@ -64,8 +63,7 @@ async def deployed(
     for number in range(1, stores + 1):
         stack.add(f"artifact_store-{number}", "-m", "services.artifact_store")
     with stack.showing_logs():
-        async with connected(nats_server.url) as bus:
-            await provision(bus)
+        async with provisioned(nats_server.url) as bus:
             with stack:
                 yield Deployment(nats_server, s3, stack, bus, ArtifactClient(bus, patience_s=patience_s))
 

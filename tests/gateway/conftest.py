@@ -6,7 +6,8 @@ import pytest
 
 from contracts.wire import subjects
 from services.messaging.connection import Bus
-from tests.support.gateways import Served, Writer, connected, serving
+from tests.support.buses import provisioned
+from tests.support.gateways import Served, Writer, serving
 from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -24,7 +25,7 @@ def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 @pytest.fixture
 async def bus(shared_nats: NatsServer) -> AsyncIterator[Bus]:
     """A connection beside the gateway's."""
-    async with connected(shared_nats.url) as made:
+    async with provisioned(shared_nats.url) as made:
         yield made
 
 

@@ -10,7 +10,8 @@ import nats
 import pytest
 
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
-from tests.support.gateways import GatewayProcess, Writer, connected
+from tests.support.buses import provisioned
+from tests.support.gateways import GatewayProcess, Writer
 from tests.support.nats_server import NatsServer
 from tests.support.stack import provision
 from tests.support.waiting import wait_until
@@ -83,7 +84,7 @@ async def test_a_port_that_is_taken_ends_it(
 
 async def test_open_streams_do_not_hold_up_its_end(own_nats_server: NatsServer, gateway: GatewayProcess) -> None:
     """They end in good order, well before the time for work in flight is over."""
-    async with connected(own_nats_server.url) as bus:
+    async with provisioned(own_nats_server.url) as bus:
         writer = Writer(bus)
         await writer.open()
         gateway.start()

@@ -18,7 +18,8 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from runwire.client.event_stream import SseDecoder
 from services.gateway.protocols.events.encoder import Cursor
-from tests.support.gateways import connected, serving
+from tests.support.buses import provisioned
+from tests.support.gateways import serving
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Handler, planning, tools_at_work
@@ -145,7 +146,7 @@ async def test_clients_read_what_was_recorded(
     provider.say(action("draw"), action("fail"), answer("Sales grew in May, see the chart."), marker="Q-one")
     provider.say(Say(status=400, error={"message": "no", "type": "invalid_request_error"}), marker="Q-two")
     async with (
-        connected(url),
+        provisioned(url),
         storing(rclone, url),
         serving(url, heartbeat_s=600) as gateway,
         planning(url, provider) as planner,

@@ -6,8 +6,8 @@ import pytest
 
 from contracts.wire import subjects
 from contracts.wire.names import new_id
-from services.messaging.streams.provision import missing, provision
-from tests.support.buses import connected
+from services.messaging.streams.provision import missing
+from tests.support.buses import connected, provisioned
 from tests.support.nats_server import NatsServer
 
 _WRITES = 200
@@ -17,8 +17,7 @@ _WRITES = 200
 async def test_a_killed_server_keeps_every_acknowledged_write(sync: str, tmp_path: Path) -> None:
     """SIGKILL right after the last acknowledgement. Only a power cut tells the two apart."""
     with NatsServer(tmp_path / "nats", sync=sync) as server:
-        async with connected(server.url) as bus:
-            await provision(bus)
+        async with provisioned(server.url) as bus:
             sequences = [await bus.publish(subjects.request("default", new_id()), b"{}") for _ in range(_WRITES)]
             server.kill()
         server.start()

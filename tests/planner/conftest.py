@@ -11,8 +11,7 @@ from contracts.artifacts.images import ImageRef
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from contracts.wire.faults import Fault
-from services.messaging.streams.provision import provision
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Handler, Planning, planning, tools_at_work
@@ -35,8 +34,7 @@ def provider() -> Iterator[ModelServer]:
 async def client(own_nats_server: NatsServer, provider: ModelServer) -> AsyncIterator[Planning]:
     """A client on a server of its own, for tests that start and kill planners themselves."""
     provider.reset()
-    async with connected(own_nats_server.url, "client") as bus:
-        await provision(bus)
+    async with provisioned(own_nats_server.url, "client") as bus:
         yield Planning(bus, None, None, None)  # type: ignore[arg-type]
 
 
@@ -44,8 +42,7 @@ async def client(own_nats_server: NatsServer, provider: ModelServer) -> AsyncIte
 async def plan(nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -> AsyncIterator[Plan]:
     """Starts a planner with settings, agents and tools; without tools of the test's own there are `look` and `fail`."""
     provider.reset()
-    async with connected(nats_server.url, "provisioner") as bus:
-        await provision(bus)
+    async with provisioned(nats_server.url, "provisioner") as bus:
         for queue in (subjects.REQUESTS, subjects.INBOX, subjects.CALLS):
             await bus.api(f"STREAM.PURGE.{queue}", {})  # Else runs that an earlier test left open go on here.
     async with contextlib.AsyncExitStack() as stack:
@@ -61,8 +58,8 @@ async def plan(nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -
 @pytest.fixture
 async def store(rclone: S3Server, nats_server: NatsServer) -> AsyncIterator[Store]:
     """An artifact store beside the planner's NATS."""
-    async with connected(nats_server.url, "provisioner") as bus:
-        await provision(bus)
+    async with provisioned(nats_server.url, "provisioner"):
+        pass
     async with serving(rclone, nats_server.url) as found:
         found.tenant = "default"
         yield found

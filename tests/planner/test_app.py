@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
-from services.messaging.streams.provision import provision
 from services.planner.__main__ import main
 from services.planner.agents import load_agents
 from services.planner.app import models_of, profiles_of, running
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.settings import PlannerSettings
 from services.shared.tools.catalogue import Catalogue
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import MODEL, Planning
 
@@ -24,8 +23,7 @@ BACKGROUND = {"retention_sweep", "orphaned_messages", "deletions", "model_profil
 async def test_it_handles_runs_until_its_context_ends(nats_server: NatsServer) -> None:
     """Its background tasks run under their names, so that readiness can name one that dies; nothing is left running."""
     settings = PlannerSettings(nats_url=nats_server.url, model="builtin/rehearsal")
-    async with connected(nats_server.url, "planner", settings) as bus:
-        await provision(bus)
+    async with provisioned(nats_server.url, "planner", settings) as bus:
         async with running(bus, settings, load_agents()):
             assert {task.get_name() for task in asyncio.all_tasks()} >= BACKGROUND
             direct_calls = DirectCalls(bus, max_waiting=0)

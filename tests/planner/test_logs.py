@@ -20,7 +20,6 @@ from contracts.sessions.records import (
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
 from services.planner.conversation.encoding import encoded
 from services.planner.conversation.rendering import Renderer
 from services.planner.effects.messages import request_run
@@ -35,7 +34,7 @@ from services.planner.strategies.registry import strategies_of
 from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
 from tests.planner.run_world import started
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.model_server import ModelServer, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning
@@ -82,8 +81,7 @@ async def with_proposal(sessions: SessionLogs, address: SessionAddress, made: st
 async def test_a_payload_is_read_from_the_run_that_made_it(nats_server: NatsServer) -> None:
     """As the session says, which keeps it longer than the turn."""
     made, session_id = new_id(), new_id()
-    async with connected(nats_server.url, "planner") as bus:
-        await provision(bus)
+    async with provisioned(nats_server.url, "planner") as bus:
         sessions = SessionLogs(bus)
         session = await with_proposal(sessions, SessionAddress.of("default", session_id), made, new_id())
         [payload_id] = session.proposals
@@ -102,8 +100,7 @@ async def test_a_dead_letter_gives_a_proposal_back(
 ) -> None:
     """The decision, unless the apply was requested and may still be made; or the word of the end of its run."""
     address, job = SessionAddress.of("default", new_id()), new_id()
-    async with connected(nats_server.url, "planner") as bus:
-        await provision(bus)
+    async with provisioned(nats_server.url, "planner") as bus:
         sessions = SessionLogs(bus)
         [payload_id] = (await with_proposal(sessions, address, new_id(), job)).proposals
         if is_requested:
@@ -121,8 +118,7 @@ async def test_a_record_follows_what_it_was_decided_from(
 ) -> None:
     """Another process writes, and this one reads that, between the decision and its record: it is decided again."""
     where, place = Address("default", new_id()), index.place_proposals
-    async with connected(nats_server.url, "planner") as bus:
-        await provision(bus)
+    async with provisioned(nats_server.url, "planner") as bus:
         logs, others = (RunLogs(bus, SessionLogs(bus), STRATEGIES.of, cached_runs=1) for _ in range(2))
         await logs.append(where, await logs.load(where, fresh=True), 1, [started()])
         run = await logs.load(where, fresh=True)
@@ -141,8 +137,7 @@ async def test_a_run_knows_the_conversation_up_to_the_record_that_it_names(nats_
     """However the session goes on, and in any planner: its model is shown the same bytes."""
     where, session_id = Address("default", new_id()), new_id()
     address = SessionAddress.of("default", session_id)
-    async with connected(nats_server.url, "planner") as bus:
-        await provision(bus)
+    async with provisioned(nats_server.url, "planner") as bus:
         sessions = SessionLogs(bus)
         session = await sessions.load(address)
         for events in ([SessionStarted(session_id=session_id)], runs_of(90), [ContextSet(values={"city": "Turin"})]):

@@ -10,10 +10,9 @@ import pytest
 
 from contracts.runs.events import ArtifactStored, RunEvent
 from contracts.tools.messages import ToolSpec
-from services.messaging.streams.provision import provision
 from services.shared.tools.builtin import READ_ARTIFACT
 from tests.planner.conftest import Plan
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.model_server import ModelServer, Say, Seen, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -26,8 +25,8 @@ MARKED = {"type": "object", "properties": {"text": {"type": "string"}, "chart": 
 @pytest.fixture
 async def store(nats_server: NatsServer, rclone: S3Server) -> AsyncIterator[Store]:
     """A store beside the planner's NATS."""
-    async with connected(nats_server.url, "provisioner") as bus:
-        await provision(bus)
+    async with provisioned(nats_server.url, "provisioner"):
+        pass
     async with serving(rclone, nats_server.url) as found:
         yield found
 

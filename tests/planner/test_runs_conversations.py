@@ -9,11 +9,10 @@ from contracts.runs.inbox import RunYields
 from contracts.sessions.records import SessionContextRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
-from services.messaging.streams.provision import provision
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, Seen, answer
 from tests.support.nats_server import NatsServer
@@ -108,8 +107,7 @@ async def test_another_planner_asks_with_the_same_bytes(own_nats_server: NatsSer
     url, session_id = own_nats_server.url, new_id()
     provider.reset()
     provider.say(answer("Mia."), answer("Grey."))
-    async with connected(url, "client") as bus:
-        await provision(bus)
+    async with provisioned(url, "client") as bus:
         client = Planning(bus, None, None, None)  # type: ignore[arg-type]
         dying = DyingPlanner(url, provider.url, "Grey", "before")
         await client.ended(await client.ask("My cat is called Mia.", session_id=session_id), 60)

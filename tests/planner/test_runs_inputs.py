@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import paying
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.nats_server import NatsServer
@@ -81,8 +80,7 @@ async def test_a_planner_killed_between_an_input_and_the_next_decision(
     provider.reset()
     provider.say(action("pay", sum=5), answer("so be it"))
     paid: list[object] = []
-    async with connected(url, "client") as bus:
-        await provision(bus)
+    async with provisioned(url, "client") as bus:
         listener = Planning(bus, None, None, None)  # type: ignore[arg-type]
         async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
             run = await listener.ask()

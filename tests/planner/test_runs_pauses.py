@@ -12,10 +12,9 @@ from contracts.runs.events import Paused
 from contracts.wire.names import new_id
 from runwire import ToolContext, tool
 from runwire.serving import serve
-from services.messaging.streams.provision import provision
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import STEPS, paying
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
@@ -80,8 +79,7 @@ async def test_a_planner_killed_after_a_decision(
     url, paid = own_nats_server.url, list[Any]()
     provider.reset()
     provider.say(action("plan", steps=STEPS), answer("so be it"))
-    async with connected(url, "client") as bus:
-        await provision(bus)
+    async with provisioned(url, "client") as bus:
         listener = Planning(bus, None, None, None)  # type: ignore[arg-type]
         async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
             run = await listener.ask()

@@ -28,10 +28,10 @@ from services.gateway.parts import Parts
 from services.gateway.runs import messages
 from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import missing, provision
 from services.runtime.http_server import HttpServer
 from services.runtime.settings import BusSettings
 from services.shared.runs.waiting import waiting_after
+from tests.support.buses import provisioned
 from tests.support.forked import Forked
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
@@ -63,7 +63,6 @@ def _known_dependant(**of: Any) -> Dependant:
 
 
 fastapi.routing.get_dependant = _known_dependant  # type: ignore[attr-defined]
-_LOGIN = ("nats_user", "nats_password")
 
 
 @dataclass
@@ -96,7 +95,8 @@ async def serving(nats_url: str, *, accept_wait_s: float = 3.0, **settings: Any)
 
     `accept_wait_s`: how long a write is tried before a caller gets 503.
     """
-    async with connected(nats_url, **{name: settings[name] for name in _LOGIN if name in settings}):
+    login = {name: settings[name] for name in ("nats_user", "nats_password") if name in settings}
+    async with provisioned(nats_url, settings.get("nats_user", "test"), BusSettings(nats_url=nats_url, **login)):
         pass
     with unittest.mock.patch.object(messages, "ACCEPT_WAIT_S", accept_wait_s):
         server = build_server(GatewaySettings(**{"nats_url": nats_url, "port": 0, "graceful_timeout_s": 2, **settings}))
@@ -110,18 +110,6 @@ async def serving(nats_url: str, *, accept_wait_s: float = 3.0, **settings: Any)
         finally:
             server.should_exit = True
             await task
-
-
-@contextlib.asynccontextmanager
-async def connected(nats_url: str, **login: Any) -> AsyncIterator[Bus]:
-    """A bus of the test's own, with everything provisioned. `login`: `nats_user`, `nats_password` of the operator."""
-    bus = Bus(login.get("nats_user", "test"), BusSettings(nats_url=nats_url, **login))
-    if await missing(await bus.connect()):  # To ask takes a tenth of the time.
-        await provision(bus)
-    try:
-        yield bus
-    finally:
-        await bus.leave()
 
 
 class GatewayProcess:

@@ -25,7 +25,6 @@ from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.reads import sequence_of
-from services.messaging.streams.provision import provision
 from services.planner.agents import load_agents
 from services.planner.app import build_parts, models_of, pullers
 from services.planner.effects.direct_calls import DirectCalls
@@ -39,7 +38,7 @@ from services.tool_runner import direct_calls as runner_side
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings
-from tests.support.buses import connected
+from tests.support.buses import connected, provisioned
 from tests.support.model_server import ModelServer
 from tests.support.waiting import wait_until
 
@@ -223,8 +222,7 @@ async def planning(
         settings["agents_file"].write_text(json.dumps(agents))
     chosen = PlannerSettings(nats_url=url, **settings)
     models = models_of(chosen.model_copy(update={"model_api_base": server.url}), {})
-    async with connected(url, "planner", chosen) as bus:
-        await provision(bus)
+    async with provisioned(url, "planner", chosen) as bus:
         catalogue = await Catalogue(bus).start()
         direct_calls = DirectCalls(bus, max_waiting=1000)
         if direct:

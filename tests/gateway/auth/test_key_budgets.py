@@ -12,7 +12,8 @@ from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.shared.budgets.totals import KeyDay, Spending, midnight_after
 from tests.gateway.auth.test_limits import stored
-from tests.support.gateways import connected, serving
+from tests.support.buses import provisioned
+from tests.support.gateways import serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -35,7 +36,7 @@ async def spend(bus: Bus, name: str, spent: Spending, at: int = 0) -> None:
 @pytest.mark.parametrize("path", ["/v1/runs", "/chat"])
 async def test_a_spent_budget_refuses_runs_until_midnight(own_nats_server: NatsServer, path: str) -> None:
     """Of this key only; a request that was accepted before gives its run again."""
-    async with connected(own_nats_server.url) as bus, serving(own_nats_server.url, api_keys=LINES) as served:
+    async with provisioned(own_nats_server.url) as bus, serving(own_nats_server.url, api_keys=LINES) as served:
         once = {**bearer(TOKENS), "Idempotency-Key": "once"}
         first = await served.http.post("/v1/runs", json={"query": "q"}, headers=once)
         assert (await stored(bus, first)).key_budget == KeyBudget(max_tokens=100)
@@ -71,7 +72,7 @@ def _known(gateway: object, tokens: int) -> bool:
 
 async def test_a_caller_sees_what_is_left(own_nats_server: NatsServer) -> None:
     """Of its own key, today."""
-    async with connected(own_nats_server.url) as bus, serving(own_nats_server.url, api_keys=LINES) as served:
+    async with provisioned(own_nats_server.url) as bus, serving(own_nats_server.url, api_keys=LINES) as served:
         await spend(bus, "money", Spending(7, 250_000_000))
         answer = await served.http.get("/v1/budget", headers=bearer(MONEY))
         assert answer.json() == {
@@ -98,7 +99,7 @@ async def test_a_changed_limit_holds_for_new_requests(own_nats_server: NatsServe
     file = tmp_path / "keys"
     file.write_text(TOKENS[1])
     async with (
-        connected(own_nats_server.url) as bus,
+        provisioned(own_nats_server.url) as bus,
         serving(own_nats_server.url, api_keys_file=str(file)) as served,
     ):
         first = await served.http.post("/v1/runs", json={"query": "q"}, headers=bearer(TOKENS))

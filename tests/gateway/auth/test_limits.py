@@ -13,7 +13,8 @@ from contracts.wire.names import new_id
 from services.gateway.auth.key_lines import new_key
 from services.gateway.runs import quota
 from services.messaging.connection import Bus
-from tests.support.gateways import Served, connected, serving
+from tests.support.buses import provisioned
+from tests.support.gateways import Served, serving
 from tests.support.nats_server import NatsServer
 
 KEYS = {
@@ -31,7 +32,7 @@ LINES = "\n".join(line for _, line in KEYS.values())
 @pytest.fixture
 async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
     """A connection beside the gateways'."""
-    async with connected(own_nats_server.url) as made:
+    async with provisioned(own_nats_server.url) as made:
         yield made
 
 

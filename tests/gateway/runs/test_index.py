@@ -14,7 +14,8 @@ from services.gateway.runs import index as gateway_module
 from services.gateway.runs.index import Index
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from tests.support.gateways import Served, Writer, connected, paused, serving
+from tests.support.buses import provisioned
+from tests.support.gateways import Served, Writer, paused, serving
 from tests.support.nats_server import NatsServer
 
 
@@ -147,7 +148,7 @@ async def test_a_pinned_key_reads_its_users_runs_only(bus: Bus) -> None:
 
 async def test_a_page_costs_as_much_whatever_is_kept(bus: Bus, shared_nats: NatsServer) -> None:
     """Counted in messages, for a page, its next one, and filters that match little or nothing."""
-    async with connected(shared_nats.url) as own:
+    async with provisioned(shared_nats.url) as own:
         gateway_index, caller = Index(own), Caller(tenant="counted")
         counts = []
         for number in (100, 1500):

@@ -16,7 +16,8 @@ from services.gateway.runs.quota import RunQuota, open_runs
 from services.gateway.runs.reader import RunReader
 from services.messaging.connection import Bus
 from services.messaging.streams.provision import provision
-from tests.support.gateways import connected, serving
+from tests.support.buses import provisioned
+from tests.support.gateways import serving
 from tests.support.nats_server import NatsServer
 
 ACME = Caller(tenant="acme")
@@ -26,7 +27,7 @@ async def test_open_runs_are_counted_and_others_refused(own_nats_server: NatsSer
     """Queued and running ones count once; a repeated request is not a new run; each tenant has its own quota."""
     keys = ",".join(f"{tenant} {hashlib.sha256(tenant.encode()).hexdigest()}" for tenant in ("acme", "other"))
     async with (
-        connected(own_nats_server.url) as bus,
+        provisioned(own_nats_server.url) as bus,
         serving(own_nats_server.url, max_open_runs=3, api_keys=keys) as gateway,
     ):
         running = new_id()
@@ -62,7 +63,7 @@ async def test_runs_that_are_not_written_yet_count_too(
 ) -> None:
     """However often the server is asked meanwhile: it does not know them."""
     monkeypatch.setattr(quota, "MAX_COUNT_AGE_S", 0.0)
-    async with connected(own_nats_server.url) as bus:
+    async with provisioned(own_nats_server.url) as bus:
         await provision(bus)
         runs = RunQuota(bus, RunReader(bus, Deletions(bus)), 3)
         async with AsyncExitStack() as writing:

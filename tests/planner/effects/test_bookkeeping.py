@@ -13,12 +13,11 @@ from contracts.runs.requests import RunLimits, RunRequested, RunStatus
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
 from services.planner.effects import bookkeeping
 from services.planner.logs import index
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
-from services.runtime.settings import BusSettings
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -26,11 +25,8 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
     """Connected, everything provisioned."""
-    bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
-    await bus.connect()
-    await provision(bus)
-    yield bus
-    await bus.leave()
+    async with provisioned(own_nats_server.url) as bus:
+        yield bus
 
 
 def started(deadline_ms: int | None = None) -> RunStarted:

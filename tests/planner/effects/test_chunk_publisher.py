@@ -12,10 +12,9 @@ from contracts.wire import subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
 from services.planner.effects.chunk_publisher import MAX_IN_FLIGHT, ChunkPace, ChunkPublisher, ChunkWriter
 from services.planner.logs.ownership_watch import Address
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 
 ASKED = Asked(turn=2, attempt=3, by="REQUESTS:1", holder="h")
@@ -24,8 +23,7 @@ ASKED = Asked(turn=2, attempt=3, by="REQUESTS:1", holder="h")
 @pytest.fixture
 async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
     """The planner's connection."""
-    async with connected(nats_server.url, "planner") as found:
-        await provision(found)
+    async with provisioned(nats_server.url, "planner") as found:
         yield found
 
 

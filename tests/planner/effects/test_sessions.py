@@ -4,14 +4,13 @@ from contracts.runs.requests import RunRequested
 from contracts.sessions.records import RunEnded, SessionRunEnded
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
 from services.planner.effects.sessions import Sessions
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.planner.run.state.run import Begun, Busy, Place, Waiting
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.registry import strategies_of
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.session_logs import events_of
 
@@ -40,8 +39,7 @@ async def end(sessions: Sessions, run: str) -> None:
 
 async def test_a_planner_that_knows_an_old_session_decides_from_the_new_one(nats_server: NatsServer) -> None:
     """A run begins only where nobody has the turn, has it once, and what another planner has stored is not repeated."""
-    async with connected(nats_server.url, "planner") as bus:
-        await provision(bus)
+    async with provisioned(nats_server.url, "planner") as bus:
         one, other = sessions_of(bus), sessions_of(bus)
         first, second, third = new_id(), new_id(), new_id()
         assert isinstance(await enter(one, first), Begun)

@@ -16,11 +16,10 @@ from typing import Any
 from contracts.artifacts.images import ImageRef
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
-from services.messaging.streams.provision import provision
 from tests.planner.conftest import TOOLS
 from tests.planner.shown_images import png
 from tests.planner.test_runs_styles import ALL
-from tests.support.buses import connected
+from tests.support.buses import connected, provisioned
 from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Handler, Planning, planning, tools_at_work
@@ -97,8 +96,8 @@ async def main(names: list[str]) -> None:
         nats = NatsServer(folder / "nats")
         nats.start()
         try:
-            async with connected(nats.url, "provisioner") as bus:
-                await provision(bus)
+            async with provisioned(nats.url, "provisioner"):
+                pass
             async with serving(s3, nats.url) as store:
                 for name in names:
                     found = await record(name, nats, provider, store, folder)

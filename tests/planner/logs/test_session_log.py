@@ -20,11 +20,10 @@ from contracts.sessions.records import (
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
 from services.planner.logs import session_log
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.shared.sessions.state import Session
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 
 STARTED = SessionStarted(session_id="s")
@@ -33,8 +32,7 @@ STARTED = SessionStarted(session_id="s")
 @pytest.fixture
 async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
     """A connection to a server with all streams."""
-    async with connected(nats_server.url, "planner") as found:
-        await provision(found)
+    async with provisioned(nats_server.url, "planner") as found:
         yield found
 
 

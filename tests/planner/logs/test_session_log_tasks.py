@@ -18,11 +18,10 @@ from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.names import new_id, unix_ms
 from services.messaging.connection import Bus
 from services.messaging.reads import DirectReader
-from services.messaging.streams.provision import provision
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.shared.sessions.fold import checkpoint
 from services.shared.sessions.state import Session
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 
 RUN = "f" * 32
@@ -32,8 +31,7 @@ TASKS, TASKS_PER_RECORD = 1000, 8
 @pytest.fixture
 async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
     """A connection to a server with all streams."""
-    async with connected(nats_server.url, "planner") as found:
-        await provision(found)
+    async with provisioned(nats_server.url, "planner") as found:
         yield found
 
 

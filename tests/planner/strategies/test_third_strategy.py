@@ -7,11 +7,10 @@ import pytest
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from contracts.wire.names import new_id, unix_ms
-from services.messaging.streams.provision import provision
 from services.planner.strategies.registry import REGISTRY
 from tests.planner.conftest import provider as provider_of_planners
 from tests.planner.strategies.drafts import planner, strategy
-from tests.support.buses import connected
+from tests.support.buses import provisioned
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say
 from tests.support.nats_server import NatsServer
@@ -34,8 +33,7 @@ async def test_its_state_survives_a_kill(
     monkeypatch.setitem(REGISTRY, *planner.LINE)
     provider.reset()
     url, run = own_nats_server.url, new_id()
-    async with connected(url, "client") as bus:
-        await provision(bus)
+    async with provisioned(url, "client") as bus:
         provider.say(Say(text="Draft"), marker="Write a draft")
         provider.say(Say(text="Title"), marker="Write a title")
         what = (url, provider.url, '"node":"draft"', moment)

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.wire import keys, subjects
 from services.messaging.kv import Bucket
-from tests.support.gateways import connected
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 
 
@@ -14,7 +14,7 @@ from tests.support.nats_server import NatsServer
 async def _leaves_nothing(nats_server: NatsServer) -> AsyncIterator[None]:
     """Remove the schedules of a test, with their timers, and what waits for a planner."""
     yield
-    async with connected(nats_server.url) as bus:
+    async with provisioned(nats_server.url) as bus:
         schedules = Bucket(bus, keys.RUNS_BUCKET)
         for key in await schedules.keys(keys.schedule_entry.all):
             await schedules.delete(key)

@@ -23,7 +23,8 @@ from services.planner.run.state.run import Run
 from services.planner.upkeep import deletions
 from services.planner.upkeep.deletions import Deletions
 from services.shared.artifacts.errors import ArtifactNotFound
-from tests.support.gateways import Writer, connected
+from tests.support.buses import provisioned
+from tests.support.gateways import Writer
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.session_writer import SessionWriter
@@ -38,7 +39,7 @@ FOR_GOOD: dict[str, Any] = {"again_s": 0, "kept_s": 0}
 @pytest.fixture
 async def store(rclone: S3Server, own_nats_server: NatsServer) -> AsyncIterator[Store]:
     """A store, and a bus on a server with all streams."""
-    async with connected(own_nats_server.url), serving(rclone, own_nats_server.url) as found:
+    async with provisioned(own_nats_server.url), serving(rclone, own_nats_server.url) as found:
         found.tenant = "default"
         yield found
 

@@ -14,7 +14,7 @@ from services.messaging.pull_consumer import Delivery, PullConsumer
 from services.messaging.streams.definitions import PLANNER_INBOX
 from services.planner.upkeep.lost_messages import HeldMessages
 from services.shared import metrics
-from tests.support.gateways import connected
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -52,7 +52,7 @@ class Holder:
 async def holders(nats_server: NatsServer) -> AsyncIterator[list[Holder]]:
     """Three planners."""
     async with AsyncExitStack() as stack:
-        found = [Holder(await stack.enter_async_context(connected(nats_server.url))) for _ in range(3)]
+        found = [Holder(await stack.enter_async_context(provisioned(nats_server.url))) for _ in range(3)]
         yield found
         for holder in found:
             await holder.lists.stop()

@@ -11,9 +11,8 @@ from runwire.client import Client
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.messaging.streams.definitions import PLANNER_REQUESTS
-from services.messaging.streams.provision import provision
 from services.planner.upkeep.lost_messages import Orphans
-from tests.support.buses import connected
+from tests.support.buses import connected, provisioned
 from tests.support.forgetful import forget_deliveries
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
@@ -28,8 +27,7 @@ def request(run: str) -> bytes:
 
 async def forget(server: NatsServer, runs: list[str]) -> None:
     """Leave requests in the queue that the planner's consumer takes for acknowledged."""
-    async with connected(server.url) as bus:
-        await provision(bus)
+    async with provisioned(server.url) as bus:
 
         async def write() -> None:
             for run in runs:
@@ -69,8 +67,7 @@ async def test_what_waits_or_is_in_work_is_not_orphaned(own_nats_server: NatsSer
     async def begin(_delivery: Delivery) -> bool:
         raise AssertionError("the run was begun")
 
-    async with connected(own_nats_server.url) as bus:
-        await provision(bus)
+    async with provisioned(own_nats_server.url) as bus:
         for _ in range(3):
             run = new_id()
             await bus.publish(subjects.request("default", run), request(run))

@@ -21,14 +21,14 @@ from tests.planner.upkeep.written import (
     timer_of,
     withdraw,
 )
-from tests.support.gateways import connected
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 
 
 @pytest.fixture
 async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
     """A connection to a server with all streams."""
-    async with connected(nats_server.url) as made:
+    async with provisioned(nats_server.url) as made:
         yield made
 
 

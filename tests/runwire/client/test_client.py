@@ -17,8 +17,9 @@ from runwire.client import Client, transport
 from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
+from tests.support.buses import provisioned
 from tests.support.certificates import make_certificates
-from tests.support.gateways import GatewayProcess, Served, Writer, connected, serving
+from tests.support.gateways import GatewayProcess, Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
@@ -159,7 +160,7 @@ async def test_events_of_another_version_are_unknown_events(client: Client, bus:
 @contextlib.asynccontextmanager
 async def a_process(nats_url: str, folder: Path) -> AsyncIterator[GatewayProcess]:
     """A gateway as a process, with everything provisioned."""
-    async with connected(nats_url):
+    async with provisioned(nats_url):
         pass
     gateway = GatewayProcess(nats_url, folder / "gateway.log", RUNWIRE_GRACEFUL_TIMEOUT_S="1")
     gateway.start()

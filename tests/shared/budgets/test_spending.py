@@ -9,11 +9,10 @@ from contracts.wire import keys
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from services.messaging.streams.provision import provision
 from services.shared.budgets import spending
 from services.shared.budgets.spending import KeySpending
 from services.shared.budgets.totals import KeyDay, Spending
-from tests.support.buses import connected
+from tests.support.buses import connected, provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -21,8 +20,7 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
     """The connection of a planner, which writes."""
-    async with connected(nats_server.url) as made:
-        await provision(made)
+    async with provisioned(nats_server.url) as made:
         yield made
 
 
@@ -55,8 +53,7 @@ async def test_what_others_store_is_known_at_once(bus: Bus, nats_server: NatsSer
 async def test_after_a_reconnect_a_day_is_read_again(own_nats_server: NatsServer) -> None:
     """What was stored meanwhile is counted, and what is stored later is received again."""
     day = KeyDay("acme", "ci", "20260131")
-    async with connected(own_nats_server.url) as bus:
-        await provision(bus)
+    async with provisioned(own_nats_server.url) as bus:
         follower = KeySpending(bus)
         await follower.current(day)
         before = bus.up_since

@@ -16,6 +16,7 @@ from services.messaging.streams.provision import provision
 from services.runtime.settings import BusSettings
 from services.shared.tools import catalogue as tool_catalogue
 from services.shared.tools.catalogue import Catalogue, read_entries
+from tests.support.buses import provisioned
 from tests.support.catalogue import STREAM, key_subject
 from tests.support.nats_server import NatsServer
 from tests.support.small_disk import small_disk
@@ -25,11 +26,8 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
     """A connection, with the bucket there."""
-    found = Bus("reader", BusSettings(nats_url=own_nats_server.url))
-    await found.connect()
-    await provision(found)
-    yield found
-    await found.leave()
+    async with provisioned(own_nats_server.url) as found:
+        yield found
 
 
 async def put(bus: Bus, key: str, value: bytes, ttl_s: int | None = None) -> None:

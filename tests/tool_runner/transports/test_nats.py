@@ -29,7 +29,7 @@ from services.tool_runner.errors import ToolReported
 from services.tool_runner.transports import nats
 from services.tool_runner.transports.base import EventQueue
 from services.tool_runner.transports.nats import Answers, event_of, read_failure
-from tests.support.gateways import connected
+from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start
@@ -88,7 +88,7 @@ async def test_nats_says_at_once_that_a_killed_tool_is_gone(guarded_server: Nats
 
 async def test_calls_that_ask_for_an_instance_together_share_one_ping(nats_server: NatsServer) -> None:
     """Each learns that it is gone."""
-    async with connected(nats_server.url) as bus:
+    async with provisioned(nats_server.url) as bus:
         answers, queues = Answers(bus), [EventQueue(1 << 20) for _ in range(3)]
         with answers.to(queues[0]), answers.to(queues[1]), answers.to(queues[2]):
             sent = bus.nc.stats["out_msgs"]

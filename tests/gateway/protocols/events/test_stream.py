@@ -16,7 +16,8 @@ from runwire.client.event_stream import ServerSentEvent, SseDecoder
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.shared.runs.run_follower import RunFollower
-from tests.support.gateways import Served, Writer, connected, disconnect, frames_of, serving
+from tests.support.buses import provisioned
+from tests.support.gateways import Served, Writer, disconnect, frames_of, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -314,7 +315,7 @@ async def test_stopping_ends_streams_in_good_order(shared_nats: NatsServer, writ
 async def test_a_stream_outlives_the_nats_server(own_nats_server: NatsServer) -> None:
     """Comments are sent while NATS is unavailable; later records follow once it is back, and none twice."""
     async with (
-        connected(own_nats_server.url) as bus,
+        provisioned(own_nats_server.url) as bus,
         serving(own_nats_server.url, heartbeat_s=0.2) as served,
     ):
         writer = Writer(bus)

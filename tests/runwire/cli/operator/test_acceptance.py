@@ -19,12 +19,11 @@ from contracts.wire.subject import TOOL_RUNNER
 from runwire.credentials.lookup import Credential
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from services.messaging.streams.provision import provision
 from services.shared.tools.catalogue import Catalogue, refused_tools
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.runwire.conftest import runwire
-from tests.support.buses import connected
+from tests.support.buses import connected, provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -88,8 +87,7 @@ def settings(server: NatsServer, user: str) -> ToolRunnerSettings:
 @pytest.fixture
 async def operator(server: NatsServer, data: Path) -> AsyncIterator[Operator]:
     """An operator of the server, where all streams are and nothing is accepted."""
-    async with connected(server.url, OPERATOR, settings(server, OPERATOR)) as bus:
-        await provision(bus)
+    async with provisioned(server.url, OPERATOR, settings(server, OPERATOR)) as bus:
         async with await nats.connect(server.url, **server.login(OPERATOR)) as client:
             await client.jetstream().purge_stream(f"KV_{keys.CATALOGUE_BUCKET}")
         yield Operator(bus, server.url, data)

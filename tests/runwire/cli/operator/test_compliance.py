@@ -13,11 +13,10 @@ from contracts.wire.subject import TOOL_RUNNER
 from runwire import ToolContext, ToolResponse, tool
 from runwire.serving import serve
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
 from tests.runwire.cli.operator.test_acceptance import called, settings
-from tests.support.buses import connected
+from tests.support.buses import connected, provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -55,8 +54,7 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 @pytest.fixture
 async def operator(server: NatsServer) -> AsyncIterator[Bus]:
     """An operator of the server, where all streams are."""
-    async with connected(server.url, OPERATOR, settings(server, OPERATOR)) as bus:
-        await provision(bus)
+    async with provisioned(server.url, OPERATOR, settings(server, OPERATOR)) as bus:
         yield bus
 
 
