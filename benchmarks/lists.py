@@ -19,7 +19,8 @@ from contracts.wire.names import new_id, unix_ms
 from contracts.wire.subjects import DEFAULT_TENANT
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from tests.support.gateways import Served, connected, serving
+from tests.support.buses import provisioned
+from tests.support.gateways import Served, serving
 from tests.support.nats_server import NatsServer
 
 FILTERS: tuple[dict[str, str], ...] = ({}, {"status": "error"}, {"status": "running"}, {"user_id": "u7"})
@@ -66,7 +67,7 @@ async def measure(sizes: tuple[int, ...]) -> Table:
     with tempfile.TemporaryDirectory() as folder:
         server = NatsServer(Path(folder))
         server.start()
-        async with serving(server.url) as served, connected(server.url) as bus:
+        async with serving(server.url) as served, provisioned(server.url) as bus:
             kept, least = 0, list[float]()
             for size in sizes:
                 await keep(bus, kept, size - kept)
