@@ -191,6 +191,15 @@ def opens(text: str, at: int) -> int | None:
     return next((number for number, each in enumerate(_OPENINGS) if each.match(text, at)), None)
 
 
+def pass_marks(text: str, at: int, number: int, depth: int) -> tuple[int, int | None]:
+    """Go behind the marks of a thought. Return where that is, and how many are open there; None: it is closed."""
+    for mark in _BOTH[number].finditer(text, at):
+        depth, at = depth + (1 if mark.lastgroup == "open" else -1), mark.end()
+        if not depth or (mark.lastgroup == "close" and not MARKS[number].is_nested):
+            return at, None
+    return at, depth
+
+
 def end_of(text: str, start: int, number: int) -> int | None:
     """Return the end of the thought that this mark opens; None: it is never closed."""
     depth, end = 0, None
@@ -332,15 +341,11 @@ class Head:
         at = 0
         while True:
             if self._number is not None:
-                for mark in _BOTH[self._number].finditer(text, at):
-                    self._depth += 1 if mark.lastgroup == "open" else -1
-                    at = mark.end()
-                    if not self._depth or (mark.lastgroup == "close" and not MARKS[self._number].is_nested):
-                        self._number, self._is_expected = None, False
-                        break
-                else:
-                    self._held = text[max(at, unfinished_from(text)) :]
+                at, depth = pass_marks(text, at, self._number, self._depth)
+                if depth is not None:
+                    self._depth, self._held = depth, text[max(at, unfinished_from(text)) :]
                     return ""
+                self._number, self._is_expected = None, False
             at = _said(text, at)
             self._number, self._depth = opens(text, at), 0
             self._has_thought = self._has_thought or self._number is not None

@@ -17,12 +17,11 @@ from collections.abc import Callable
 
 from services.planner.replies.actions.names import is_argument, lead_on
 from services.planner.replies.strict_json import BLANKS, behind
-from services.planner.replies.thoughts import CLOSING, MARKS, OPENING, opens
+from services.planner.replies.thoughts import CLOSING, OPENING, opens, pass_marks
 
 _NODE = "next_node"
 _SPOKEN_OF = re.compile(r"next[ _-]?node", re.IGNORECASE)
 _NOTABLE = re.compile(rf"(?P<closing>{CLOSING})|(?P<opening>{OPENING})|[\[{{]")
-_IN_THOUGHT = [re.compile(f"(?P<open>{mark.opening})|{mark.closing}") for mark in MARKS]
 _WORD = re.compile(r"[\w$.-]*")
 _CONSTANTS = frozenset({"true", "false", "null", "True", "False", "None"})
 _ITEMS = re.compile(r"[ \t\r\n,0-9.+-]*")
@@ -72,17 +71,11 @@ class ObjectFinder:
             before = here
             here = self._move(text, here)
             self.characters_examined += max(1, here - before)
-            self._note(text[before:here])
+            passed = text[before:here]
+            if self._odd and not self.found:  # A node after an odd brace: the brace may have been an action.
+                self.lost = self.lost or _SPOKEN_OF.search(self._lead + passed) is not None
+            self._lead = lead_on(self._lead, passed)
         return here
-
-    def _note(self, passed: str) -> None:
-        """Remember the end of the passed text.
-
-        A node after an odd brace means that the brace may have been an action.
-        """
-        if self._odd and not self.found:
-            self.lost = self.lost or _SPOKEN_OF.search(self._lead + passed) is not None
-        self._lead = lead_on(self._lead, passed)
 
     def _begin(self, move: _Move) -> None:
         """Continue after a bracket or a mark. After too many of them, stop."""
@@ -110,13 +103,13 @@ class ObjectFinder:
         return notable.end()
 
     def _in_thought(self, text: str, here: int) -> int:
-        for mark in _IN_THOUGHT[self._thought].finditer(text, here):
-            self._thoughts += 1 if mark["open"] else -1
-            if not self._thoughts or (not mark["open"] and not MARKS[self._thought].is_nested):
-                self.is_amid = False
-                self._move = self._text
-                return mark.end()
-        return len(text)
+        end, depth = pass_marks(text, here, self._thought, self._thoughts)
+        if depth is not None:
+            self._thoughts = depth
+            return len(text)
+        self.is_amid = False
+        self._move = self._text
+        return end
 
     def _brace(self, text: str, here: int) -> int:
         """Read after `{`."""
