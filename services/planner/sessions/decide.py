@@ -248,11 +248,14 @@ def _received(session: Session, message: Received, by: str) -> Events:
             return [records.RunRefusedBySession(run=run, fault=fault)] if session.queued(run) is not None else []
         case records.SessionContextRequested():
             return _context(session, message, by)
-        case records.SessionApproved() | records.SessionRunsForgotten() | records.SessionDeletionRequested():
-            fact = _fact(message, session)
-            facts = [fact] if fact is not None and after(session, [fact]) != session else []
-            runs = message.runs if isinstance(message, records.SessionRunsForgotten) else []
-            return [*facts, *(each for run in runs for each in proposals.apply_ended(session, run, "deleted"))]
+        case records.SessionApproved(approved=approved):
+            return _if_new(session, approved)
+        case records.SessionRunsForgotten(runs=runs):
+            released = [each for run in runs for each in proposals.apply_ended(session, run, "deleted")]
+            return [*_if_new(session, records.RunsForgotten(runs=runs)), *released]
+        case records.SessionDeletionRequested(by=by, unchanged_since=at):
+            is_wanted = at is None or session.updated_at <= at
+            return _if_new(session, records.SessionDeleting(by=by)) if is_wanted else []
         case tasks.SessionTaskCalled() | tasks.SessionTaskControl() | tasks.SessionGroupDue():
             return [*machine.receive(session, message)]
         case SessionProposalControl():
@@ -261,16 +264,8 @@ def _received(session: Session, message: Received, by: str) -> Events:
             assert_never(message)
 
 
-def _fact(
-    message: records.SessionApproved | records.SessionRunsForgotten | records.SessionDeletionRequested, session: Session
-) -> records.KnownSessionEvent | None:
-    match message:
-        case records.SessionApproved(approved=approved):
-            return approved
-        case records.SessionRunsForgotten(runs=runs):
-            return records.RunsForgotten(runs=runs)
-        case records.SessionDeletionRequested(by=by, unchanged_since=at):
-            return records.SessionDeleting(by=by) if at is None or session.updated_at <= at else None
+def _if_new(session: Session, fact: records.KnownSessionEvent) -> Events:
+    return [fact] if after(session, [fact]) != session else []
 
 
 def _is_news(session: Session, waits: records.RunWaits) -> bool:

@@ -301,8 +301,6 @@ def _next_action(situation: Situation) -> Act:
             steps = [{"node": choice.tool.name, "args": choice.args} for choice in several]
             things = f"{len(several)} things that do not need each other"
             reasoning = f"The question asks for {things}: {names}. I run them at once."
-            if situation.legacy:
-                return _legacy(reasoning, None, {}, plan=steps)
             return _action(situation, reasoning, "plan", {"steps": steps})
         if ranked := choosing.rank(situation, without={tried.tool for step in situation.tried for tried in step}):
             tool, args, because = ranked[0].tool.name, ranked[0].args, ranked[0].because
@@ -344,17 +342,15 @@ def _answer(situation: Situation, reasoning: str, text: str, *, followup: bool =
     args: dict[str, Any] = {"answer": text, "warnings": [WARNING]}
     if followup:
         args["requires_followup"] = True
-    return _action(situation, reasoning, None if situation.legacy else "final_response", args)
+    return _action(situation, reasoning, "final_response", args)
 
 
-def _action(situation: Situation, reasoning: str, node: str | None, args: dict[str, Any]) -> Act:
+def _action(situation: Situation, reasoning: str, node: str, args: dict[str, Any]) -> Act:
+    action: dict[str, Any] = {"next_node": node, "args": args}
     if situation.legacy:
-        return _legacy(reasoning, node, args)
-    return Act(reasoning, compact({"next_node": node, "args": args}))
-
-
-def _legacy(reasoning: str, node: str | None, args: dict[str, Any], plan: list[dict[str, Any]] | None = None) -> Act:
-    action = {"thought": reasoning, "next_node": node, "args": args, "plan": plan, "join": None}
+        plan = args["steps"] if node == "plan" else None
+        named = None if node in {"plan", "final_response"} else node
+        action = {"thought": reasoning, "next_node": named, "args": {} if plan else args, "plan": plan, "join": None}
     return Act(reasoning, compact(action))
 
 
