@@ -232,7 +232,7 @@ def receive(session: Session, message: Received, by: str) -> Events:
     return events if following is None else [*events, records.RunBegun(run=following.run)]
 
 
-def _received(session: Session, message: Received, by: str) -> Events:
+def _received(session: Session, message: Received, by: str) -> Events:  # noqa: C901, one case for each message
     match message:
         case records.SessionRunEnded():
             return _ended(session, message)
