@@ -18,6 +18,7 @@ from services.planner.conversation.messages import Dialect, Message
 from services.planner.conversation.rendering import Renderer, dialect_of
 from services.planner.models import demo
 from services.planner.models.types import CallPiece, Facts, ModelRequest, Reply
+from services.planner.replies.plain_text import ActionStream, TextStream, begins_action
 from services.planner.replies.thoughts import Head
 from services.planner.run.commands import Handling, Rules, StrategyRules
 from services.planner.run.ending import budgets
@@ -79,21 +80,31 @@ Prefix = tuple[Message, list[dict[str, Any]]]
 
 
 class Reading(ABC):
-    """Reads one reply while it streams.
+    """Reads one reply while it streams: an object, or a text, which may still be one.
 
     `block_begun`: the name of a hidden block that has begun in the newest part of its text.
     """
 
     block_begun: str | None = None
+    _text: TextStream | None = None
 
-    def __init__(self, head: Head, habit: Habit, *, native_reasoning: bool) -> None:
-        self._head = head
+    def __init__(self, stream: ActionStream, habit: Habit, *, native_reasoning: bool, sure: str = "") -> None:
+        """`sure`: what the reply begins with where it cannot be a thought."""
+        self._stream = stream
         self._habit = habit
         self._native_reasoning = native_reasoning
+        self._head = Head(is_expected=habit.is_expected, sure=sure)
 
-    @abstractmethod
+    def _begin_as_text(
+        self, begins: Callable[[str], bool | None] = begins_action, *, may_announce: bool = False
+    ) -> None:
+        """Read a text, of which `begins` says whether it is an object."""
+        text = TextStream(self._stream, begins, is_expected=self._habit.is_expected, may_announce=may_announce)
+        self._text, self._head = text, text.head
+
     def feed(self, text: str) -> str:
         """Read a part of the reply, and return the answer text to stream now."""
+        return self._text.feed(text) if self._text is not None else self._stream.feed(self._head.feed(text))
 
     def feed_call(self, piece: CallPiece) -> str:
         """The same for a part of a native tool call, which is not shown where none was asked for."""
@@ -110,9 +121,9 @@ class Reading(ABC):
         """Return the decision of the complete reply."""
 
     @property
-    @abstractmethod
     def shown(self) -> str:
         """The answer text returned so far."""
+        return (self._text.shown if self._text is not None else "") or self._stream.shown
 
 
 class Strategy(StrategyRules):

@@ -39,6 +39,7 @@ class ChatReading(ReactReading):
     """
 
     _expects_json = False
+    _text: TextStream
 
     def __init__(
         self,
@@ -48,8 +49,7 @@ class ChatReading(ReactReading):
         **options: Any,
     ) -> None:
         super().__init__(specs, **options)
-        self._text = TextStream(self._stream, is_expected=self._habit.is_expected)
-        self._head = self._text.head
+        self._begin_as_text()
         self._new_scanner, self._args_of = scanner, args_of
         self._scanner = scanner()
         self._said: list[str] = []

@@ -29,9 +29,9 @@ from services.planner.replies.actions.scan import Broken, Scan, ThoughtEnds
 from services.planner.replies.answer_stream.stream import ObjectStream
 from services.planner.replies.answer_stream.tokens import Token, Tokens
 from services.planner.replies.notations import Written
-from services.planner.replies.plain_text import PLAN_KEYS, Plain, TextStream, answer_in, begins_action, read_plain
+from services.planner.replies.plain_text import PLAN_KEYS, Plain, answer_in, begins_action, read_plain
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads, loads_or, well_formed_object
-from services.planner.replies.thoughts import Head, apart
+from services.planner.replies.thoughts import apart
 from services.planner.run.turn.decision import Decision, Final, form_of
 from services.planner.strategies.base import Habit, Reading
 from services.planner.strategies.planned.state import PLAN, PLANNING, Planned
@@ -177,31 +177,23 @@ class PlanReading(Reading):
         native_reasoning: bool = True,
         habit: Habit = Habit(),  # noqa: B008, it is immutable
     ) -> None:
+        super().__init__(PlanStream(), habit, native_reasoning=native_reasoning, sure="{[`")
         self._specs = specs
         self._is_native = transport == "tools"
         self._bounds = bounds
-        self._stream = PlanStream()
-        self._text = TextStream(self._stream, _BEGINS, is_expected=habit.is_expected, may_announce=True)
-        head = self._text.head if self._is_native else Head(is_expected=habit.is_expected, sure="{[`")
-        super().__init__(head, habit, native_reasoning=native_reasoning)
+        if self._is_native:
+            self._begin_as_text(_BEGINS, may_announce=True)
         self._first: int | None = None
         self._name = ""
 
-    @property
-    def shown(self) -> str:
-        """The text of this reply that was streamed to listeners."""
-        return self._text.shown or self._stream.shown
-
     def feed(self, text: str) -> str:
-        """Read a part of the reply. Without native calls it is the answer; beside them, the model's reasoning."""
-        if self._is_native:
-            return self._text.feed(text) if self._first is None else ""
-        return self._stream.feed(self._head.feed(text))
+        """Read a part of the reply. Behind a native call it is not shown."""
+        return super().feed(text) if self._first is None or not self._is_native else ""
 
     def feed_call(self, piece: CallPiece) -> str:
         """Read a part of a native call, and return the text to stream: of the first call, if it is a plan."""
         self._first = piece.index if self._first is None else self._first
-        if not self._is_native or piece.index != self._first or self._text.shown:
+        if self._text is None or piece.index != self._first or self._text.shown:
             return ""
         self._name += piece.name
         return self._stream.feed(piece.arguments) if self._name == PLANNING else ""
@@ -306,18 +298,9 @@ class AnswerReading(Reading):
         native_reasoning: bool = True,
         habit: Habit = Habit(),  # noqa: B008, it is immutable
     ) -> None:
+        super().__init__(PlanStream(), habit, native_reasoning=native_reasoning)
         self._args, self._node = args, node
-        self._text = TextStream(PlanStream(), _BEGINS, is_expected=habit.is_expected)
-        super().__init__(self._text.head, habit, native_reasoning=native_reasoning)
-
-    @property
-    def shown(self) -> str:
-        """The text of this reply that was streamed to listeners."""
-        return self._text.shown
-
-    def feed(self, text: str) -> str:
-        """Read a part of the reply, and return the text to stream now."""
-        return self._text.feed(text)
+        self._begin_as_text(_BEGINS)
 
     def decide(self, reply: Reply) -> Decision:
         """Return the answer; without a text, it is asked for once more."""

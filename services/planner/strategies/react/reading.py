@@ -27,8 +27,8 @@ from services.planner.replies.actions.normalize import Normalized, normalize_act
 from services.planner.replies.actions.reading import renamed
 from services.planner.replies.answer_stream import AnswerStream, settle
 from services.planner.replies.notations import MAX_LEAD_IN_CHARACTERS, Written, find
-from services.planner.replies.plain_text import TextStream, answer_in, read_plain
-from services.planner.replies.thoughts import Head, apart
+from services.planner.replies.plain_text import answer_in, read_plain
+from services.planner.replies.thoughts import apart
 from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
 from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid, form_of
@@ -53,6 +53,8 @@ _SURE = "{[`\ufeff"
 class ReactReading(Reading):
     """Reads one reply while it streams."""
 
+    _stream: AnswerStream
+
     def __init__(
         self,
         specs: Mapping[str, ToolSpec],
@@ -62,24 +64,14 @@ class ReactReading(Reading):
         tasks: bool = False,
         habit: Habit = Habit(),  # noqa: B008, it is immutable
     ) -> None:
-        super().__init__(Head(is_expected=habit.is_expected, sure=_SURE), habit, native_reasoning=native_reasoning)
         self._tasks = tasks
         self._specs = specs if not tasks else {**TASK_SPECS, **specs}
         self._names = frozenset(self._specs)
+        stream = AnswerStream(action_format=action_format, tools=self._names, amid_prose=False)
+        super().__init__(stream, habit, native_reasoning=native_reasoning, sure=_SURE)
         self._listed = self._names - {READ_ARTIFACT}
         """The names in the catalogue."""
         self._action_format: ActionFormat = action_format
-        self._stream = AnswerStream(action_format=action_format, tools=self._names, amid_prose=False)
-
-    @property
-    def shown(self) -> str:
-        """The text of this reply that was streamed to listeners."""
-        return self._stream.shown
-
-    def feed(self, text: str) -> str:
-        """Read a part of the reply, and return the answer text to stream now."""
-        text = text if self._head.begun else self._head.feed(text)
-        return self._stream.feed(text) if text else ""
 
     def decide(self, reply: Reply) -> Decision:
         """Return the decision of the complete reply."""
@@ -297,17 +289,7 @@ class TextReading(ReactReading):
     ) -> None:
         super().__init__(specs, **options)
         self._args = args
-        self._text = TextStream(self._stream, is_expected=self._habit.is_expected)
-        self._head = self._text.head
-
-    @property
-    def shown(self) -> str:
-        """The text of this reply that was streamed to listeners."""
-        return self._text.shown
-
-    def feed(self, text: str) -> str:
-        """Read a part of the reply, and return the answer text to stream now."""
-        return self._text.feed(text)
+        self._begin_as_text()
 
     def decide(self, reply: Reply) -> Decision:
         """Return a Final for any reply: with its text, with the answer of its action, or without a text."""

@@ -35,19 +35,14 @@ class NativeReading(ReactReading):
     """
 
     _expects_json = False
+    _text: TextStream
     _first: int | None = None
     _name = ""
     _begun = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._text = TextStream(self._stream, is_expected=self._habit.is_expected, may_announce=True)
-        self._head = self._text.head
-
-    @property
-    def shown(self) -> str:
-        """The text of this reply that was streamed to listeners."""
-        return self._text.shown or self._stream.shown
+        self._begin_as_text(may_announce=True)
 
     def feed(self, text: str) -> str:
         """Read a part of the text, and return the text to stream."""

@@ -7,7 +7,7 @@ from contracts.runs.events import Asked, RunEvent, Step
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.models.types import ModelRequest, Reply
-from services.planner.replies.thoughts import Head
+from services.planner.replies.answer_stream import AnswerStream
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.state.run import Event, Run, StrategyState
 from services.planner.run.turn import asking, decide
@@ -25,10 +25,8 @@ class DraftState(StrategyState):
 class DraftReading(Reading):
     """Streams nothing: the first reply is the draft, the second one its title."""
 
-    shown = ""
-
     def __init__(self, draft: str) -> None:
-        super().__init__(Head(), Habit(), native_reasoning=False)
+        super().__init__(AnswerStream(), Habit(), native_reasoning=False)
         self.draft = draft
 
     def feed(self, text: str) -> str:
