@@ -7,7 +7,7 @@ from contracts.runs.events import Observed, PlannedCall, Repaired, Step
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
-from services.planner.conversation.catalogue import real_name
+from services.planner.conversation.catalogue import ALIAS, shown_name
 from services.planner.conversation.encoding import Messages
 from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
@@ -24,6 +24,12 @@ def tool(
     """A tool with these arguments; `required` names them, separated by blanks."""
     schema = {"type": "object", "properties": properties, "required": required.split()}
     return ToolSpec(name=name, description=description, input_schema=schema, side_effects=side_effects)
+
+
+def real_name(shown: str) -> str:
+    """The inverse of `shown_name`."""
+    real = shown.removeprefix(ALIAS)
+    return real if shown_name(real) == shown else shown
 
 
 def _called(node: str) -> str:

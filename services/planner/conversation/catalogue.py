@@ -51,18 +51,10 @@ def shown_name(name: str) -> str:
     """Return the tool's name for the model. Reserved and prefixed names get a prefix, so the mapping is one to one."""
     if name in SHOWN_NAMES:
         return SHOWN_NAMES[name]
-    return ALIAS + name if _bare(name) in RESERVED else name
-
-
-def real_name(shown: str) -> str:
-    """The inverse of `shown_name`."""
-    return shown.removeprefix(ALIAS) if _bare(shown) in RESERVED else shown
-
-
-def _bare(name: str) -> str:
-    while name.startswith(ALIAS):
-        name = name.removeprefix(ALIAS)
-    return name
+    bare = name
+    while bare.startswith(ALIAS):
+        bare = bare.removeprefix(ALIAS)
+    return ALIAS + name if bare in RESERVED else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.agents import Agent
 from services.planner.conversation import messages, texts
-from services.planner.conversation.catalogue import real_name, shown_name
+from services.planner.conversation.catalogue import shown_name
 from services.planner.conversation.rendering import JsonActions
 from services.planner.replies.actions.normalize import normalize_action
+from tests.support.demo_conversations import real_name
 
 SNAPSHOT = Path(__file__).parent / "prompt.snapshot.txt"
 SEARCH = ToolSpec(
