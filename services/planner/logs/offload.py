@@ -20,6 +20,7 @@ from contracts.runs.events import Cancelled, Done, Error, Paused, PayloadPropose
 from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
+from services.planner.run.ending import terminal
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 from services.shared.redaction.placeholders import wire_size
@@ -51,25 +52,11 @@ class Offloader:
 
     async def offloaded(self, record: Record, tenant: str, run: str, session: str | None) -> Record:
         """Return the record with references for its largest values, or the same record if it is small enough."""
-        if any(_is_large(event) for event in record.events):
-            events: list[Any] = []
-            for event in record.events:
-                if isinstance(event, Paused) and _is_large(event):
-                    tool = event.tool or ""
-                    stored = (await self.stored({tool: event.arguments or {}}, tenant, run, session))[tool]
-                    fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
-                    events.append(event.model_copy(update={"arguments": stored if fits else None}))
-                elif isinstance(event, Step) and _is_large(event):
-                    said = (await self.stored({SAID: {"": event.said}}, tenant, run, session))[SAID][""]
-                    events.append(event.model_copy(update={"said": as_reference(said) or said}))
-                elif isinstance(event, PayloadProposed) and _is_large(event):
-                    # Data of a model may look like a reference, a list of one does not.
-                    data = (await self.stored({"data": {"": [event.data]}}, tenant, run, session))["data"][""]
-                    if (ref := as_reference(data)) is not None:
-                        event = event.model_copy(update={"data": {}, "stored": ref})  # noqa: PLW2901
-                    events.append(event)
-                else:
-                    events.append(event)
+        if any(map(_is_large, record.events)):
+            events = [
+                await self._smaller(event, tenant, run, session) if _is_large(event) else event
+                for event in record.events
+            ]
             record = record.model_copy(update={"events": events})
         end = record.events[-1] if record.events else None
         if not isinstance(end, Done | Error | Cancelled):
@@ -77,12 +64,25 @@ class Offloader:
         artifacts = end.artifacts if isinstance(end, Done) else end.payload.artifacts
         if not artifacts or wire_size(artifacts) <= MAX_EVENT_INLINE_BYTES:
             return record
-        offloaded = await self.stored(artifacts, tenant, run, session)
-        if isinstance(end, Done):
-            smaller: Done | Error | Cancelled = end.model_copy(update={"artifacts": offloaded})
-        else:
-            smaller = end.model_copy(update={"payload": end.payload.model_copy(update={"artifacts": offloaded})})
+        smaller = terminal.with_payload(end, {"artifacts": await self.stored(artifacts, tenant, run, session)})
         return record.model_copy(update={"events": [*record.events[:-1], smaller]})
+
+    async def _smaller(self, event: RunEvent, *place: Any) -> RunEvent:
+        match event:
+            case Paused():
+                tool = event.tool or ""
+                stored = (await self.stored({tool: event.arguments or {}}, *place))[tool]
+                fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
+                return event.model_copy(update={"arguments": stored if fits else None})
+            case Step():
+                said = (await self.stored({SAID: {"": event.said}}, *place))[SAID][""]
+                return event.model_copy(update={"said": as_reference(said) or said})
+            case PayloadProposed():
+                # Data of a model may look like a reference, a list of one does not.
+                ref = as_reference((await self.stored({"data": {"": [event.data]}}, *place))["data"][""])
+                return event if ref is None else event.model_copy(update={"data": {}, "stored": ref})
+            case _:
+                return event
 
     async def filled(self, record: Record, tenant: str) -> Record:
         """Return the record with the texts of its parts in the place of their references.

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
@@ -85,7 +86,10 @@ def normalize_action(
         tasks: whether the run may start background tasks. Only the complaint depends on it.
     """
     native = well_formed(reasoning_content).strip() if reasoning_content else ""
-    text = text_or_mapping if isinstance(text_or_mapping, str) else _written(text_or_mapping)
+    text = text_or_mapping if isinstance(text_or_mapping, str) else ""
+    if not isinstance(text_or_mapping, str):  # What was parsed elsewhere is checked as strictly as any other.
+        with suppress(TypeError, ValueError, RecursionError):
+            text = json.dumps(text_or_mapping, allow_nan=False)
     if (normalized := _read_well_formed(text, native, tools, action_format)) is not None:
         return normalized
     text = _decoded(text)
@@ -99,14 +103,6 @@ def normalize_action(
     return result._replace(
         reasoning=native or result.reasoning, complaint=complaint, cause=cause, is_unopened=reply.is_unopened
     )
-
-
-def _written(value: Any) -> str:
-    """Return what was parsed elsewhere as text, which is checked as strictly as any other; empty if it is no JSON."""
-    try:
-        return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return ""
 
 
 def _read_well_formed(

@@ -263,10 +263,8 @@ def _fitting(event: RunEvent, room: int) -> RunEvent:
         return event.model_copy(
             update={"status": "failed", "observation": None, "failure": fault, "artifacts": {}, "sources": []}
         )
-    if isinstance(event, Done):
-        return event.model_copy(update=_smaller(event, room))
-    if isinstance(event, Error | Cancelled):
-        return event.model_copy(update={"payload": event.payload.model_copy(update=_smaller(event.payload, room))})
+    if isinstance(event, Terminal):
+        return with_payload(event, _smaller(event if isinstance(event, Done) else event.payload, room))
     if isinstance(event, Step):
         return event.model_copy(update={"reasoning": None, "thought": None, "warnings": [], "opaque": None})
     if isinstance(event, Paused) and event.revision == 1:
@@ -274,6 +272,13 @@ def _fitting(event: RunEvent, room: int) -> RunEvent:
     if isinstance(event, Repaired):
         return event.model_copy(update={"args": None if event.args is None else {}})
     return event
+
+
+def with_payload(end: Terminal, changes: dict[str, Any]) -> Terminal:
+    """Return the end of a run with changes in its payload."""
+    if isinstance(end, Done):
+        return end.model_copy(update=changes)
+    return end.model_copy(update={"payload": end.payload.model_copy(update=changes)})
 
 
 def _smaller(payload: FinalPayload, room: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ A message owns work, and it is identified by its stream sequence:
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from contracts.runs import events
 from contracts.runs.events import Asked, KnownEvent, Observed, Paused, PlannedCall, Repaired, RunStarted, Step
@@ -74,6 +74,11 @@ class StrategyState:
     are all that the rules ask of it.
     """
 
+    has_parts: ClassVar[bool] = False
+    """Whether all replies of the run are parts of one message."""
+    shown_to: int = field(default=0, kw_only=True)
+    """The length of that message so far, in code points."""
+
     @property
     def is_late(self) -> bool:
         """Whether the deadline has halted the calls of the run, so that its answer ends a run out of budget."""
@@ -83,16 +88,6 @@ class StrategyState:
     def ran(self) -> str | None:
         """What came of calls before the request to the model in flight; the fault of a failed request quotes it."""
         return None
-
-    @property
-    def has_parts(self) -> bool:
-        """Whether all replies of the run are parts of one message."""
-        return False
-
-    @property
-    def shown_to(self) -> int:
-        """The length of that message so far, in code points."""
-        return 0
 
     def after(self, said: str, shown_to: int) -> "StrategyState":
         """Return the state after one more part: its raw text, and the length of the message then."""

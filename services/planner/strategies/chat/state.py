@@ -37,10 +37,9 @@ class Shown:
 class ChatState(StrategyState):
     """The state of the strategy."""
 
+    has_parts = True
     turn: tuple[str | Shown, ...] = ()
     """The raw text of each part, and what was shown in between."""
-    length: int = 0
-    """Of the message so far."""
     positions: tuple[dict[str, Any], ...] = ()
     """Of each call: where it stands in the message."""
     inputs_read: int = 0
@@ -48,19 +47,9 @@ class ChatState(StrategyState):
     """Payloads that tools have made: `{call_id, type, data}` each."""
     types: tuple[PayloadType, ...] = BUILT_IN
 
-    @property
-    def has_parts(self) -> bool:
-        """Whether all replies are parts of one message."""
-        return True
-
-    @property
-    def shown_to(self) -> int:
-        """The length of that message so far."""
-        return self.length
-
     def after(self, said: str, shown_to: int) -> "ChatState":
         """Return the state after one more part."""
-        return replace(self, turn=(*self.turn, said), length=shown_to)
+        return replace(self, turn=(*self.turn, said), shown_to=shown_to)
 
     def scanner(self, run: Run) -> MarkerScanner:
         """Return a scanner that has read all parts."""
@@ -146,7 +135,7 @@ def fold(run: Run, event: RunEvent, types: tuple[PayloadType, ...] = BUILT_IN) -
             said = "" if isinstance(event.said, ArtifactRef) else event.said
             positions = [{"call_id": call.call_id, "tool": call.tool, "offset": event.shown_to} for call in event.calls]
             return replace(
-                state.after(said, max(event.shown_to, state.length)), positions=(*state.positions, *positions)
+                state.after(said, max(event.shown_to, state.shown_to)), positions=(*state.positions, *positions)
             )
         case Observed():
             reason = event.failure.reason if event.failure is not None else None

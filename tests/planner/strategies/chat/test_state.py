@@ -214,8 +214,8 @@ def test_a_new_table_is_no_change_of_the_one_that_is_open() -> None:
 
 def test_the_message_is_never_shorter_than_it_was() -> None:
     """Whatever a record says."""
-    run = Run(strategy_state=ChatState(length=7))
-    assert fold(run, Step(step=1, node="look", status="started", shown_to=3)).length == 7
+    run = Run(strategy_state=ChatState(shown_to=7))
+    assert fold(run, Step(step=1, node="look", status="started", shown_to=3)).shown_to == 7
 
 
 def test_another_proposal_stays_as_it_is() -> None:
