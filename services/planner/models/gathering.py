@@ -14,8 +14,9 @@ from typing import Any
 
 import orjson
 
-from services.planner.models.errors import ModelFailed
-from services.planner.models.types import CallPiece, Delta
+from contracts.runs.payload import Usage
+from services.planner.models.errors import ModelFailed, no_reply
+from services.planner.models.types import CallPiece, Delta, Reply, ending_of
 from services.planner.models.wire import OpaqueFields
 from services.planner.replies.strict_json import Halves
 
@@ -280,6 +281,27 @@ class Gathered:
             if call.name or arguments
         )
         self._check(len(self.tool_calls))
+
+    def failure(self, finish_reason: str | None, content_type: str = "", beginning: bytes = b"") -> ModelFailed | None:
+        """Return the failure of a reply without text and calls (`errors.no_reply`); None for any other reply."""
+        if self.text.strip() or self.tool_calls:
+            return None
+        return no_reply(
+            self._model, finish_reason, content_type, beginning, reasoning=self.reasoning, refusal=self.refusal
+        )
+
+    def reply(self, usage: Usage, finish_reason: str | None, *, is_ended: bool) -> Reply:
+        """Return the whole reply. `is_ended`: the protocol's own end has come."""
+        return Reply(
+            text=self.text,
+            reasoning=self.reasoning or None,
+            usage=usage,
+            finish_reason=finish_reason,
+            ending=ending_of(finish_reason, is_ended=is_ended),
+            model=self._model,
+            tool_calls=self.tool_calls,
+            opaque=self.opaque.of(self._model, self.tool_calls, self.reasoning),
+        )
 
     def _add(self, text: str, thought: str, *, is_last: bool) -> list[Delta]:
         """Add a part of the text and of the reasoning. `is_last`: it comes with the end of the reply."""

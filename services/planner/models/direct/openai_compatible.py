@@ -35,7 +35,7 @@ from services.planner.models.direct.openai_reply import ReplyReader, error_in, f
 from services.planner.models.errors import ModelFailed
 from services.planner.models.model_table import cost_usd, known_model
 from services.planner.models.providers import Endpoint, Endpoints, provider_of
-from services.planner.models.types import Delta, ModelRequest, Reply, ending_of
+from services.planner.models.types import Delta, ModelRequest, Reply
 from services.runtime import exact_json
 
 _FIRST_REDIRECT_STATUS, _FIRST_ERROR_STATUS = 300, 400
@@ -112,15 +112,8 @@ class OpenAICompatibleModel:
                         yield delta
                 if reader.error is not None:
                     failure = failure_of(request.model, None, {}, reader.error, after_output=reader.begun)
-                elif not reader.text.strip() and not reader.tool_calls:
-                    failure = errors.no_reply(
-                        request.model,
-                        reader.finish_reason,
-                        response.content_type,
-                        reader.beginning,
-                        reasoning=reader.reasoning,
-                        refusal=reader.refusal,
-                    )
+                else:
+                    failure = reader.failure(reader.finish_reason, response.content_type, reader.beginning)
         except ModelFailed as error:
             failure = error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -132,7 +125,9 @@ class OpenAICompatibleModel:
         if failure is not None:
             failure.after_output = reader.begun
             raise failure
-        yield _reply(request, reader)
+        usage = reader.usage or wire.estimate(request.messages, reader.text, reader.reasoning)
+        usage = usage.model_copy(update={"cost_usd": cost_usd(request.model, usage)})
+        yield reader.reply(usage, reader.finish_reason, is_ended=reader.ended)
 
     async def _post(self, server: _Server, request: ModelRequest) -> aiohttp.ClientResponse:
         if self._session is None:  # Without a limit of connections or of total time.
@@ -260,22 +255,6 @@ def _of_transport(model: str, error: BaseException) -> ModelFailed:
         reason = f"the connection to {model} broke before its reply was complete ({label})"
         return ModelFailed("model_failed", reason, retryable=True)
     return errors.failure(errors.UNSPECIFIED, model, label)
-
-
-def _reply(request: ModelRequest, reader: ReplyReader) -> Reply:
-    usage = reader.usage
-    if usage is None:
-        usage = wire.estimate(request.messages, reader.text, reader.reasoning)
-    return Reply(
-        text=reader.text,
-        reasoning=reader.reasoning or None,
-        usage=usage.model_copy(update={"cost_usd": cost_usd(request.model, usage)}),
-        finish_reason=reader.finish_reason,
-        ending=ending_of(reader.finish_reason, is_ended=reader.ended),
-        model=request.model,
-        tool_calls=reader.tool_calls,
-        opaque=reader.opaque.of(request.model, reader.tool_calls, reader.reasoning),
-    )
 
 
 def proxy_of(url: str) -> str | None:

@@ -24,12 +24,12 @@ from typing import Any
 from contracts.runs.payload import Usage
 from services.planner.conversation.encoding import Messages, decoded
 from services.planner.models import wire
-from services.planner.models.errors import ModelFailed, no_reply
+from services.planner.models.errors import ModelFailed
 from services.planner.models.gathering import Gathered, Piece
 from services.planner.models.limits import Limits, ReplyTimeouts
 from services.planner.models.litellm.errors import failure_of
 from services.planner.models.litellm.http_transport import Exchange, bound_replies
-from services.planner.models.types import Delta, ModelRequest, Reply, ending_of
+from services.planner.models.types import Delta, ModelRequest, Reply
 
 _ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -195,13 +195,14 @@ class LiteLLMModel:
                 await upstream.aclose()
             await exchange.aclose()
         # Raised outside the handler, so that the provider's exception and its text are not chained to this one.
-        failure = failure or exchange.failure
+        finish = getattr(upstream, "received_finish_reason", None)
+        failure = failure or exchange.failure or gathered.failure(finish, *exchange.page)
         if failure is not None:
             failure.after_output = gathered.begun
             raise failure
         with exchange.current():
-            reply = self._reply(request, gathered, upstream, exchange)
-        yield reply
+            usage = self._usage(request, gathered, upstream)
+        yield gathered.reply(usage, finish, is_ended=False)
 
     def _open(self, request: ModelRequest) -> Awaitable[Any]:
         assert self._library is not None  # noqa: S101, `stream` warms first
@@ -227,25 +228,6 @@ class LiteLLMModel:
             **{name: value for name, value in wanted.items() if value is not None},
         )
         return opened
-
-    def _reply(self, request: ModelRequest, gathered: GatheredChunks, upstream: Any, exchange: Exchange) -> Reply:
-        finish = getattr(upstream, "received_finish_reason", None)
-        if not gathered.text.strip() and not gathered.tool_calls:
-            failure = no_reply(
-                request.model, finish, *exchange.page, reasoning=gathered.reasoning, refusal=gathered.refusal
-            )
-            failure.after_output = gathered.begun
-            raise failure
-        return Reply(
-            text=gathered.text,
-            reasoning=gathered.reasoning or None,
-            usage=self._usage(request, gathered, upstream),
-            finish_reason=finish,
-            ending=ending_of(finish, is_ended=False),
-            model=request.model,
-            tool_calls=gathered.tool_calls,
-            opaque=gathered.opaque.of(request.model, gathered.tool_calls, gathered.reasoning),
-        )
 
     def _usage(self, request: ModelRequest, gathered: GatheredChunks, upstream: Any) -> Usage:
         """Return the provider's usage, or an estimate, which costs less than LiteLLM's own."""
