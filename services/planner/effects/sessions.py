@@ -271,15 +271,12 @@ class Sessions:
             case decide.WriteEntry():
                 if not self._opening[address]:
                     await self._entries.write(address, session)
-            case decide.Begin(run, seq, again=True):
-                body, name = inbox.RunBegins(session_seq=seq), f"begin-{seq}"
-                await self._bus.publish_surely(subjects.inbox(tenant, run, name), body, f"{run}.{name}")
-            case decide.Begin(run, seq):
-                # Only a run that waits for its turn, by its own log, is told.
-                last = await last_record(self._bus, tenant, run)
-                if last is not None and {*types_in(last.headers)} <= {"queued", "input_added"}:
-                    body = inbox.RunBegins(session_seq=seq)
-                    await self._bus.publish_surely(subjects.inbox(tenant, run, "begin"), body, f"{run}.begin")
+            case decide.Begin(run, seq, again):
+                # Only a run that waits for its turn, by its own log, is told the first time.
+                last = None if again else await last_record(self._bus, tenant, run)
+                if again or (last is not None and {*types_in(last.headers)} <= {"queued", "input_added"}):
+                    body, name = inbox.RunBegins(session_seq=seq), f"begin-{seq}" if again else "begin"
+                    await self._bus.publish_surely(subjects.inbox(tenant, run, name), body, f"{run}.{name}")
             case proposals.RequestApply():
                 await messages.request_run(self._bus, command.request)
             case memory.RequestSummary():
@@ -312,8 +309,7 @@ class Sessions:
                 await self._bus.publish_surely(subject, finished, names.round_key(run, finished.call_id))
             case task_commands.CancelTask(task_id, reason):
                 cancel = inbox.CancelRequested(reason=reason, session_id=session.session_id)
-                subject = subjects.control(tenant, task_id, f"session-cancel-{task_id}")
-                await self._bus.publish_surely(subject, cancel, f"{task_id}.session-cancel")
+                await self._execute(address, session, decide.Tell(task_id, cancel, task_id))
             case task_commands.RequestReport(report):
                 context = await self._runs.context(Address(tenant, report.report_id))
                 of_report = report_request(tenant, session, report, context)

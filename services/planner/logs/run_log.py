@@ -10,23 +10,21 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import structlog
-from pydantic import ValidationError
 
 from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, PayloadProposed, Step, UnknownEvent
 from contracts.runs.requests import KeptContext, Memory
 from contracts.wire import names, subjects
 from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, VERSION_HEADER, Record
-from services.messaging import dead_letters, guarded_write
+from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.guarded_write import Guard
 from services.messaging.reads import StoredMessage, sequence_of
-from services.planner.errors import short
 from services.planner.logs import index
 from services.planner.logs.offload import Offloader
 from services.planner.logs.ownership_watch import Address, Tail
-from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.logs.session_log import SessionAddress, SessionLogs, parsed
 from services.planner.run.ending import terminal
 from services.planner.run.people import pauses
 from services.planner.run.state.fold import StrategyOf, fold
@@ -239,18 +237,9 @@ class RunLogs:
         for sequence, data in tail:
             if sequence <= run.seq:
                 continue  # Two handlings may read the same tail.
-            if not data:  # A forged record, which its reader has logged: only its sequence counts.
+            record = await parsed(self._bus, Record, subjects.RUNS, subjects.log(*address), sequence, data)
+            if record is None:
                 run.seq = sequence
-                continue
-            try:
-                record = Record.model_validate_json(data)
-            except ValidationError as error:
-                # Of an invalid record only the sequence counts.
-                run.seq = sequence
-                subject = subjects.log(address.tenant, address.run)
-                await dead_letters.dead_letter_bytes(
-                    self._bus, subjects.RUNS, subject, data, short(error), f"dead-{subjects.RUNS}-{sequence}"
-                )
                 continue
             record = await self._offloader.filled(record, address.tenant)
             if sequence > run.seq:  # Another handling may have read it meanwhile.

@@ -7,11 +7,11 @@ read long ago is not used: the record that says that the session was deleted may
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from nats.aio.msg import Msg
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from contracts.sessions.proposals import ProposalApplying
 from contracts.sessions.records import (
@@ -39,6 +39,7 @@ from services.shared.sessions.fold import MAX_OLDER_RUNS, checkpoint, fold, newe
 from services.shared.sessions.state import Session
 
 MAX_CACHED_SESSIONS = 500
+T = TypeVar("T", bound=BaseModel)
 
 
 class SessionAddress(NamedTuple):
@@ -51,6 +52,18 @@ class SessionAddress(NamedTuple):
     def of(cls, tenant: str, session_id: str) -> "SessionAddress":
         """Return the address of a session by the id that the caller gave it."""
         return cls(tenant, keys.session_key(session_id))
+
+
+async def parsed(bus: Bus, kind: type[T], stream: str, subject: str, sequence: int, data: bytes) -> T | None:
+    """Return a record of a log; None for one of which only the sequence counts.
+
+    That is a forged one, which its reader has logged, and an invalid one, which goes to the dead letters.
+    """
+    try:
+        return kind.model_validate_json(data) if data else None
+    except ValidationError as error:
+        await dead_letters.dead_letter_bytes(bus, stream, subject, data, short(error), f"dead-{stream}-{sequence}")
+        return None
 
 
 class SessionLogs:
@@ -204,17 +217,8 @@ class SessionLogs:
         return session
 
     async def _parsed(self, message: Msg) -> SessionRecord | None:
-        if not message.data:  # Forged; its reader has logged it.
-            return None
-        try:
-            return SessionRecord.model_validate_json(message.data)
-        except ValidationError as error:
-            subject = str((message.headers or {}).get("Nats-Subject", ""))
-            message_id = f"dead-{subjects.SESSIONS}-{sequence_of(message)}"
-            await dead_letters.dead_letter_bytes(
-                self._bus, subjects.SESSIONS, subject, message.data, short(error), message_id
-            )
-            return None
+        subject, sequence = str((message.headers or {}).get("Nats-Subject", "")), sequence_of(message)
+        return await parsed(self._bus, SessionRecord, subjects.SESSIONS, subject, sequence, message.data)
 
 
 def _checkpoint_of(message: Msg) -> int:
