@@ -18,14 +18,14 @@ from services.planner.conversation.messages import Dialect, Message
 from services.planner.conversation.rendering import Renderer, dialect_of
 from services.planner.models import demo
 from services.planner.models.types import CallPiece, Facts, ModelRequest, Reply
-from services.planner.replies.plain_text import ActionStream, TextStream, begins_action
+from services.planner.replies.plain_text import ActionStream, Plain, TextStream, begins_action
 from services.planner.replies.thoughts import Head
 from services.planner.run.commands import Handling, Rules, StrategyRules
 from services.planner.run.ending import budgets
 from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import asking
-from services.planner.run.turn.decision import Decision
+from services.planner.run.turn.decision import Decision, Final
 from services.runtime.newest import Newest
 from services.shared.runs.causes import CAUSES
 
@@ -119,6 +119,11 @@ class Reading(ABC):
     @abstractmethod
     def decide(self, reply: Reply) -> Decision:
         """Return the decision of the complete reply."""
+
+    def _answer(self, reply: Reply, plain: Plain, args: dict[str, Any], **fields: Any) -> Final:
+        """Return the decision of a reply that is the text of an answer."""
+        reasoning = reply.reasoning if self._native_reasoning else None
+        return Final(args=args, usage=reply.usage, reasoning=reasoning, thought=reasoning or plain.thought, **fields)
 
     @property
     def shown(self) -> str:

@@ -311,17 +311,9 @@ class AnswerReading(Reading):
             found = _content_of(plain.text, found)
         text = str(found.get("answer", ""))
         args = {**found, **self._args, "answer": text} if text.strip() else dict(self._args)
-        reasoning = reply.reasoning if self._native_reasoning else None
-        return Final(
-            args=args,
-            node=self._node,
-            has_text=bool(text.strip()),
-            usage=reply.usage,
-            reasoning=reasoning,
-            thought=reasoning or plain.thought,
-            warnings=warnings,
-            form=ReplyForm(form="plan" if _BEGINS(plain.text) else "text"),
-        )
+        form = ReplyForm(form="plan" if _BEGINS(plain.text) else "text")
+        has_text = bool(text.strip())
+        return self._answer(reply, plain, args, node=self._node, has_text=has_text, warnings=warnings, form=form)
 
 
 def _content_of(text: str, otherwise: dict[str, Any]) -> dict[str, Any]:

@@ -298,16 +298,8 @@ class TextReading(ReactReading):
         found, warnings = answer_in(plain, self._names)
         text = str(found.get("answer", ""))
         args = {**self._args, "answer": text} if text.strip() else dict(self._args)
-        reasoning = reply.reasoning if self._native_reasoning else None
-        return Final(
-            args=args,
-            has_text=bool(text.strip()),
-            thought=reasoning or plain.thought,
-            usage=reply.usage,
-            reasoning=reasoning,
-            warnings=warnings,
-            form=ReplyForm(form="text"),
-        )
+        form = ReplyForm(form="text")
+        return self._answer(reply, plain, args, has_text=bool(text.strip()), warnings=warnings, form=form)
 
 
 def read_task(args: Mapping[str, Any], tools: Mapping[str, ToolSpec]) -> dict[str, Any] | str:

@@ -19,7 +19,7 @@ from services.planner.conversation.task_tools import with_agents
 from services.planner.models.types import CallPiece, ModelRequest, Reply
 from services.planner.replies.plain_text import TextStream, is_action, read_plain
 from services.planner.run.state.run import Run
-from services.planner.run.turn.decision import Decision, Final, Invalid
+from services.planner.run.turn.decision import Decision, Invalid
 from services.planner.strategies.base import AskingStrategy, Prefix
 from services.planner.strategies.react.reading import ReactReading, TextReading
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
@@ -79,9 +79,7 @@ class NativeReading(ReactReading):
                 return self._decided(reply, normalized)
         if not plain.text.strip():
             return Invalid(complaint=NOTHING_SAID, reply=reply.text, usage=reply.usage, reasoning=reasoning)
-        thought = reasoning or plain.thought
-        form = ReplyForm(form="text")
-        return Final(args={"answer": plain.text}, thought=thought, usage=reply.usage, reasoning=reasoning, form=form)
+        return self._answer(reply, plain, {"answer": plain.text}, form=ReplyForm(form="text"))
 
 
 class NativeTextReading(TextReading):
