@@ -82,24 +82,24 @@ _IN_FENCES = re.compile(r"```\w*\s*(\{.*\})\s*```", re.DOTALL)
 
 
 class NoPlan(ValueError):
-    """There is no object to read as a plan. `error`: of the broken one that is there; None: there is none at all."""
+    """There is no object to read as a plan. `broken`: why the one that is there cannot be read; None: there is none."""
 
-    def __init__(self, error: PlanError | None = None) -> None:
+    def __init__(self, broken: NotJson | None = None) -> None:
         super().__init__("no plan")
-        self.error = error
+        self.broken = broken
 
 
-def arguments_of(text: str, max_depth: int) -> Any:
+def arguments_of(text: str) -> Any:
     """Return the arguments of a native call as JSON. Raises NoPlan."""
     if not text.strip():
         return {}
     try:
         return loads(text, lenient=True)
     except NotJson as error:
-        raise NoPlan(_broken(error, max_depth)) from None
+        raise NoPlan(error) from None
 
 
-def plan_in(text: str, max_depth: int) -> dict[str, Any]:
+def plan_in(text: str) -> dict[str, Any]:
     """Return the object in a text that is meant as a plan. Raises NoPlan.
 
     That is the only one, else the first with a known type, else the first where none is broken.
@@ -122,14 +122,12 @@ def plan_in(text: str, max_depth: int) -> dict[str, Any]:
             first = first or found.value
     if plan is not None:
         return plan
-    if broken is not None:
-        raise NoPlan(_broken(broken, max_depth))
-    if first is None:
-        raise NoPlan
+    if broken is not None or first is None:
+        raise NoPlan(broken)
     return first
 
 
-def plan_alone_in(text: str, max_depth: int) -> dict[str, Any]:
+def plan_alone_in(text: str) -> dict[str, Any]:
     """Return the plan that a text consists of, in a code fence or not. Raises NoPlan.
 
     A longer text may show a plan to people.
@@ -139,7 +137,7 @@ def plan_alone_in(text: str, max_depth: int) -> dict[str, Any]:
     body = fenced[1] if fenced is not None else stripped
     if not (body.startswith("{") and body.endswith("}")):
         raise NoPlan
-    value = arguments_of(body, max_depth)
+    value = arguments_of(body)
     if not isinstance(value, dict) or not has_known_type(value):
         raise NoPlan
     return value
@@ -151,12 +149,7 @@ def has_known_type(value: dict[str, Any]) -> bool:
     return isinstance(kind, str) and kind in PLAN_TYPES
 
 
-def _broken(error: NotJson, max_depth: int) -> PlanError:
-    if error.depth >= MAX_DEPTH:
-        return PlanError(tool_index=None, error=OverLimit(type="too_deep", limit=max_depth))
-    return PlanError(tool_index=None, error=PlainError(type="unparseable"))
-
-
+_UNPARSEABLE = PlanError(tool_index=None, error=PlainError(type="unparseable"))
 MAX_REASONING_BYTES = 32_000
 """Of a plan, for people and for the request for the answer."""
 _BEGINS = partial(begins_action, keys=PLAN_KEYS)
@@ -209,19 +202,21 @@ class PlanReading(Reading):
             common["thought"] = reasoning or plain.thought
         try:
             found, warnings = self._read(reply, plain)
-        except NoPlan as error:
-            if plain.written is None and (error.error is None or (self._is_native and not reply.tool_calls)):
+        except NoPlan as none:
+            if plain.written is None and (none.broken is None or (self._is_native and not reply.tool_calls)):
                 common["form"] = ReplyForm(form="text")
                 if self._is_native and (planned := self._only_fenced(plain.text, common)) is not None:
                     return planned
                 return _direct(DirectResponse(plain.text), has_text=bool(plain.text.strip()), **common)
-            found, warnings = [error.error or PlanError(tool_index=None, error=PlainError(type="unparseable"))], ()
+            is_too_deep = none.broken is not None and none.broken.depth >= MAX_DEPTH
+            too_deep = OverLimit(type="too_deep", limit=self._bounds.max_depth)
+            found, warnings = [PlanError(tool_index=None, error=too_deep) if is_too_deep else _UNPARSEABLE], ()
         written: ReplyShape = "notation" if plain.written is not None else "plan"
         common["form"] = form_of("native" if reply.tool_calls else written, warnings)
         if isinstance(found, DirectResponse):
             return _direct(found, warnings=warnings, **common)
         if isinstance(found, Plan) and self._stream.shown:  # It has two types, and listeners have read its content.
-            found = [PlanError(tool_index=None, error=PlainError(type="unparseable"))]
+            found = [_UNPARSEABLE]
         return self._planned(found, {**common, "warnings": warnings})
 
     def _read(self, reply: Reply, plain: Plain) -> tuple[DirectResponse | Plan | list[PlanError], tuple[str, ...]]:
@@ -229,11 +224,9 @@ class PlanReading(Reading):
         called = [(call["function"]["name"], call["function"]["arguments"]) for call in reply.tool_calls]
         if planned := [arguments for name, arguments in called if name == PLANNING]:
             warnings = (_SEVERAL,) if len(called) > 1 else ()
-            return read_plan(arguments_of(planned[0], self._bounds.max_depth)), warnings
+            return read_plan(arguments_of(planned[0])), warnings
         if called:
-            calls = [
-                {"tool_name": name, "arguments": arguments_of(text, self._bounds.max_depth)} for name, text in called
-            ]
+            calls = [{"tool_name": name, "arguments": arguments_of(text)} for name, text in called]
             plan = {"type": TOOL_CALLS, "reasoning": apart(reply.text).text, "calls": calls}
             return read_plan(plan), (_CALLED,)
         if plain.written is not None and '"type"' not in reply.text:
@@ -241,7 +234,7 @@ class PlanReading(Reading):
         # Where the request offered native calls, a text is the answer, unless the whole text is a plan.
         find = plan_alone_in if self._is_native else plan_in
         text = plain.action or plain.text if self._is_native else reply.text
-        return read_plan(find(text, self._bounds.max_depth)), ()
+        return read_plan(find(text)), ()
 
     def _plan_of(self, written: Written) -> dict[str, Any]:
         """Return the plan of calls in another notation. Raises NoPlan where they are not the whole reply."""
@@ -319,7 +312,7 @@ class AnswerReading(Reading):
 def _content_of(text: str, otherwise: dict[str, Any]) -> dict[str, Any]:
     """Return the answer of a direct response, nothing of a plan of calls; for any other text, `otherwise`."""
     try:
-        value = plan_in(text, PlanBounds().max_depth)
+        value = plan_in(text)
     except NoPlan:
         return otherwise
     if not has_known_type(value):

@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runwire.plans import PlanBounds
 from services.planner.models.types import Reply
 from services.planner.run.turn.decision import Final
-from services.planner.strategies.planned.reading import AnswerReading, NoPlan, PlanStream, arguments_of, plan_in
+from services.planner.strategies.planned.reading import (
+    AnswerReading,
+    NoPlan,
+    PlanReading,
+    PlanStream,
+    arguments_of,
+    plan_in,
+)
+from services.planner.strategies.planned.state import PLANNING, Planned
 from tests.planner.replies.test_actions_properties import TEXTS
 
 MAX_SECONDS = 5.0
@@ -106,19 +115,22 @@ def test_the_first_object_with_a_type_counts(text: str, shown: str) -> None:
 def test_arguments_that_are_no_json(text: str, code: str) -> None:
     """The error says why."""
     with pytest.raises(NoPlan) as raised:
-        arguments_of(text, 32)
-    assert raised.value.error is not None
-    assert raised.value.error.error.type == code
+        arguments_of(text)
+    called = ({"id": "1", "function": {"name": PLANNING, "arguments": text}},)
+    decision = PlanReading({}, transport="tools", bounds=PlanBounds()).decide(Reply(text="", tool_calls=called))
+    assert raised.value.broken is not None
+    assert isinstance(decision, Planned)
+    assert [each.error.type for each in decision.errors] == [code]
 
 
 def test_a_text_without_an_object_holds_no_plan() -> None:
     """It is an answer, and no error."""
     with pytest.raises(NoPlan) as raised:
-        plan_in("Hello.", 32)
-    assert raised.value.error is None
+        plan_in("Hello.")
+    assert raised.value.broken is None
 
 
 def test_an_object_with_a_known_type_is_preferred() -> None:
     """Others may stand before it."""
-    assert plan_in('{"note": 1} {"type": "tool_calls", "calls": []}', 32) == {"type": "tool_calls", "calls": []}
-    assert plan_in('So: {"note": 1}', 32) == {"note": 1}
+    assert plan_in('{"note": 1} {"type": "tool_calls", "calls": []}') == {"type": "tool_calls", "calls": []}
+    assert plan_in('So: {"note": 1}') == {"note": 1}
