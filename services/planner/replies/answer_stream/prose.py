@@ -72,8 +72,8 @@ class ObjectFinder:
             here = self._move(text, here)
             self.characters_examined += max(1, here - before)
             passed = text[before:here]
-            if self._odd and not self.found:  # A node after an odd brace: the brace may have been an action.
-                self.lost = self.lost or _SPOKEN_OF.search(self._lead + passed) is not None
+            if self._odd and not self.found and _SPOKEN_OF.search(self._lead + passed):
+                self.lost = True  # A node after an odd brace: the brace may have been an action.
             self._lead = lead_on(self._lead, passed)
         return here
 
