@@ -72,7 +72,7 @@ class ObjectFinder:
             here = self._move(text, here)
             self.characters_examined += max(1, here - before)
             passed = text[before:here]
-            if self._odd and not self.found and _SPOKEN_OF.search(self._lead + passed):
+            if self._odd and _SPOKEN_OF.search(self._lead + passed) and not self.found:
                 self.lost = True  # A node after an odd brace: the brace may have been an action.
             self._lead = lead_on(self._lead, passed)
         return here
