@@ -20,13 +20,11 @@ from services.planner.models.errors import REPLY_FILTERED, ModelFailed
 from services.planner.models.types import CallPiece, Delta, Ending, Reply
 from services.planner.run.turn.decision import Calls, Decision, Failed, Final, Invalid, OwnDecision
 from services.planner.strategies.base import Reading
+from services.runtime.tasks import cancelled
 
 logger = structlog.get_logger(__name__)
 
 RANDOM = random.SystemRandom()
-CLOSE_TIMEOUT_S = 5.0
-PENDING_CLOSES: set[asyncio.Task[None]] = set()
-"""Requests that are still closing after their call has ended. The set keeps their tasks alive."""
 CUT_COMPLAINT = (
     "Your reply was cut at the limit of its length. Reply again from the beginning, and so briefly that it is whole."
 )
@@ -72,30 +70,11 @@ async def ask(
         await publisher.drained()
         return None if publisher.superseded else decision
     finally:
-        consuming.cancel()
         publisher.stop()
         await watch.stop()
-        if consuming.done():
-            await stream.aclose()  # A model closes its request before its Reply.
-        else:
-            await _close(consuming, stream)
-
-
-async def _close(consuming: asyncio.Task[Decision], stream: AsyncGenerator[Delta | Reply, None]) -> None:
-    """Close the model's request. A provider's library that hangs while closing must not delay the run."""
-
-    async def close() -> None:
-        await asyncio.wait({consuming})
+        if not consuming.done():
+            await cancelled(consuming)
         await stream.aclose()
-
-    closing = asyncio.create_task(close())
-    await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
-    if not closing.done():
-        logger.warning("model_request_not_closed", after_s=CLOSE_TIMEOUT_S)
-        PENDING_CLOSES.add(closing)
-        closing.add_done_callback(PENDING_CLOSES.discard)
-    elif not closing.cancelled() and (error := closing.exception()) is not None:
-        logger.info("model_request_closed_badly", error=type(error).__name__)
 
 
 async def say(publisher: ChunkPublisher, decision: Decision, answer: str, *, is_recorded_next: bool) -> Decision | None:
