@@ -21,6 +21,7 @@ await seen(async (page, context) => {
   const result = await region("Result of analyze_table");
   await page.screenshot({ path: `${folder}/answer.png` });
 
+  await page.route("**/v1/artifacts?*", (route) => setTimeout(() => void route.continue(), 500)); // Sent before its image is there.
   await page.getByLabel("Images", { exact: true }).setInputFiles({ name: "pixel.png", mimeType: "image/png", buffer: PIXEL });
   await ask("How large is this image?");
   await turn(1).locator(".thumbs img").waitFor();

@@ -79,6 +79,10 @@ export class Images {
     return this.picked.every((image) => image.state === "ready");
   }
 
+  get haveFailed(): boolean {
+    return this.picked.some((image) => image.state === "failed");
+  }
+
   /** Their references, for what is sent; none are left. */
   take(): { artifact_id: string }[] {
     const references = this.picked.map((image) => ({ artifact_id: image.id }));
