@@ -115,8 +115,7 @@ class DirectCalls:
         if self._is_leaving or is_late or key in self._received:
             start_in(self._answering, self._reply(message, "declined"))
             return
-        with structlog.contextvars.bound_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool):
-            task = start_in(self._answering, self._answer_call(message, call))
+        task = start_in(self._answering, self._answer_call(message, call))
         self._remember(key, _Received(time.monotonic(), task=task))
         task.add_done_callback(partial(self._on_end, key))
 
@@ -127,6 +126,7 @@ class DirectCalls:
             self._answering.discard(task)
             start_in(self._answering, self._reply(message, "unfinished"))
 
+        structlog.contextvars.bind_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool)
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         kind: DirectReply = "unfinished"
         body = b""

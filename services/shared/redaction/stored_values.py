@@ -89,6 +89,7 @@ def _encoded(value: Any) -> bytes:
             raise ValueError(str(error)) from error
 
 
+_SCALARS = (str, int, float, type(None))
 _NEEDED = frozenset({"artifact_id", "mime_type", "size", "sha256"})
 
 
@@ -106,7 +107,7 @@ def as_reference(value: Any) -> ArtifactRef | None:
 
 def holds_reference(value: Any, depth: int = 0) -> bool:
     """Return whether `value` contains a reference; True beyond 64 levels."""
-    if not isinstance(value, Mapping | list | tuple | ArtifactRef):
+    if isinstance(value, _SCALARS) or not isinstance(value, Mapping | list | tuple | ArtifactRef):
         return False
     if depth > MAX_DEPTH or as_reference(value) is not None:
         return True

@@ -5,7 +5,6 @@ A further transport is a class with these methods, a discovery (`discovery.annou
 """
 
 import asyncio
-import math
 from collections import deque
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -38,12 +37,13 @@ class EventQueue:
         """Return the next event, or None after `wait_s` seconds, which may be infinite."""
         if not self._events:
             self._has_events.clear()
+            alarm = asyncio.get_running_loop().call_later(wait_s, self._has_events.set)
             try:
-                async with asyncio.timeout(None if wait_s == math.inf else wait_s):
-                    await self._has_events.wait()
-            except TimeoutError:
-                if not self._events:
-                    return None
+                await self._has_events.wait()
+            finally:
+                alarm.cancel()
+            if not self._events:
+                return None
         event, size = self._events.popleft()
         self._bytes -= size
         return event
