@@ -95,8 +95,8 @@ class ToolMethods:
         """
         path, body = f"/v1/tools/{quote(name, safe='')}/call", {"args": args or {}, **options}
         if wait_s is None:
-            return await self._called("POST", path, idempotency_key, json=body)
-        return await self._asked("POST", path, idempotency_key or names.new_id(), json=body, params={"wait_s": wait_s})
+            return await self._called(path, idempotency_key, json=body)
+        return await self._asked(path, idempotency_key or names.new_id(), json=body, params={"wait_s": wait_s})
 
     async def tables(self) -> list[dict[str, Any]]:
         """List the tables of the tenant, as the tool `list_tables` describes them."""
@@ -143,7 +143,7 @@ class ToolMethods:
         content = file if isinstance(file, bytes) else _Content(file)
         given = {"name": name, "table_id": table_id, "columns": None if columns is None else json.dumps(columns)}
         params = {field: value for field, value in given.items() if value is not None}
-        return await self._called("POST", "/v1/tables/import", idempotency_key, content=content, params=params)
+        return await self._called("/v1/tables/import", idempotency_key, content=content, params=params)
 
     async def proposal(self, proposal_id: str) -> ProposalView:
         """Return a proposal, with what would come of each operation now, or came of it. Raises NotFound."""
@@ -174,17 +174,17 @@ class ToolMethods:
             if shown.state not in {"pending", "applying"}:
                 return shown
 
-    async def _called(self, method: str, path: str, idempotency_key: str | None, **request: Any) -> RunStatus:
+    async def _called(self, path: str, idempotency_key: str | None, **request: Any) -> RunStatus:
         """Send a call, again with the same key while it goes on."""
         key = idempotency_key or names.new_id()
         while True:
-            status = await self._asked(method, path, key, **request)
+            status = await self._asked(path, key, **request)
             if status.ended_at is not None or status.pauses or status.paused is not None:
                 return status
 
-    async def _asked(self, method: str, path: str, key: str, **request: Any) -> RunStatus:
+    async def _asked(self, path: str, key: str, **request: Any) -> RunStatus:
         headers = {"Idempotency-Key": key}
-        return await self._transport.ask(RunStatus, method, path, headers=headers, timeout=_CALL_TIMEOUT, **request)
+        return await self._transport.ask(RunStatus, "POST", path, headers=headers, timeout=_CALL_TIMEOUT, **request)
 
 
 def _path(table_id: str) -> str:

@@ -19,7 +19,6 @@ from contracts.runs.requests import RunRequested
 from contracts.sessions import proposals as facts
 from contracts.sessions.records import RunEnded
 from services.shared.runs.causes import CAUSES
-from services.shared.sessions.proposals import in_state
 from services.shared.sessions.state import Session
 
 
@@ -32,10 +31,10 @@ class RequestApply:
 
 def superseded(session: Session, request: RunRequested) -> list[facts.ProposalEvent]:
     """Return what a new message means for the pending proposal."""
-    pending = in_state(session.proposals, "pending")
+    pending = session.pending_proposal
     if pending is None or request.keep_proposal or CAUSES[request.cause].gives_way:
         return []
-    return [facts.ProposalSuperseded(proposal_id=pending.payload_id, by=request.run_id)]
+    return [facts.ProposalSuperseded(proposal_id=pending, by=request.run_id)]
 
 
 def turn_ended(session: Session, run: RunEnded) -> list[facts.ProposalEvent]:
@@ -43,13 +42,13 @@ def turn_ended(session: Session, run: RunEnded) -> list[facts.ProposalEvent]:
     found = [each for each in run.payloads if each.kind in facts.APPLICABLE]
     if run.outcome != "done" or not found:
         return []
-    before, fields = in_state(session.proposals, "pending"), {"kind", "summary", "table_id"}
+    before, fields = session.pending_proposal, {"kind", "summary", "table_id"}
     pending = facts.ProposalPending(
         proposal_id=found[-1].payload_id, run=run.run, **found[-1].model_dump(include=fields)
     )
     if before is None:
         return [pending]
-    return [facts.ProposalSuperseded(proposal_id=before.payload_id, by=run.run), pending]
+    return [facts.ProposalSuperseded(proposal_id=before, by=run.run), pending]
 
 
 def apply_ended(
@@ -62,9 +61,9 @@ def apply_ended(
     proposal_id = applying[0].payload_id
     if report is not None:
         return [facts.ProposalApplied(proposal_id=proposal_id, job=run, report=report)]
-    other = in_state(session.proposals, "pending")
+    other = session.pending_proposal
     if other is not None:
-        return [facts.ProposalSuperseded(proposal_id=proposal_id, by=other.run)]
+        return [facts.ProposalSuperseded(proposal_id=proposal_id, by=session.proposals[other].run)]
     return [facts.ProposalReleased(proposal_id=proposal_id, job=run, code=code)]
 
 

@@ -91,11 +91,6 @@ def fold(kept: Kept, event: facts.ProposalEvent, seq: int, at: int) -> Kept:
     return kept | {event.proposal_id: proposal.model_copy(update=changes)}
 
 
-def in_state(kept: Kept, state: ProposalState) -> Proposal | None:
-    """Return the newest proposal in a state."""
-    return next((each for each in reversed(kept.values()) if each.state == state), None)
-
-
 def notes(kept: Kept, since: int) -> list[str]:
     """Say what has happened to proposals in the records after `since`, and which one still waits for a decision."""
     changed = [each for each in kept.values() if each.state is not None]

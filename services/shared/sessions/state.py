@@ -18,7 +18,7 @@ from contracts.runs.requests import RunCause
 from contracts.sessions.tasks import GroupView, TaskView
 from contracts.wire.base import Message
 from contracts.wire.faults import Fault
-from services.shared.sessions.proposals import Proposal, in_state
+from services.shared.sessions.proposals import Proposal
 from services.shared.sessions.task_state import Background, Group, Task
 
 
@@ -152,8 +152,8 @@ class Session(Message):
     @property
     def pending_proposal(self) -> str | None:
         """Id of the proposal that waits for a decision; None: there is none."""
-        found = in_state(self.proposals, "pending")
-        return found.payload_id if found is not None else None
+        pending = (each.payload_id for each in reversed(self.proposals.values()) if each.state == "pending")
+        return next(pending, None)
 
     def is_open(self, run: str) -> bool:
         """Whether a run of the session has not ended, as far as the session knows."""
