@@ -66,21 +66,11 @@ class TaskResults:
         ids = [each["task_id"] for each in shown if each["task_id"] in tasks]
         last = await asyncio.gather(*(last_record(self._bus, tenant, task) for task in ids))
         logged = [Record.model_validate_json(each.data).events[-1] if each and each.data else None for each in last]
-        # None: the log of the task's run was purged, or it has no result.
-        ends = {task: end if isinstance(end, Done) else None for task, end in zip(ids, logged, strict=True)}
+        # Without tasks of which the log was purged, or that have no result.
+        ends = {task: end for task, end in zip(ids, logged, strict=True) if isinstance(end, Done)}
         whole = [{**each, "result": end.raw_answer} for each in shown if (end := ends.get(each["task_id"]))]
-        keyed = {
-            f"{tool}#{task}": fields
-            for task, end in ends.items()
-            if end is not None
-            for tool, fields in end.artifacts.items()
-        }
-        types = {
-            f"{tool}#{task}": found
-            for task, end in ends.items()
-            if end is not None
-            for tool, found in end.artifact_types.items()
-        }
+        keyed = {f"{tool}#{task}": fields for task, end in ends.items() for tool, fields in end.artifacts.items()}
+        types = {f"{tool}#{task}": found for task, end in ends.items() for tool, found in end.artifact_types.items()}
         is_large = wire_size(whole) > MAX_INLINE_BYTES
         if is_large:
             keyed = {WHOLE[0]: {WHOLE[1]: whole}, **keyed}
@@ -97,7 +87,7 @@ class TaskResults:
             }
             return {**each, "result": middle_cut(end.raw_answer, share), **({"artifacts": made} if made else {})}
 
-        sources = [source for end in ends.values() if end is not None for source in end.sources]
+        sources = [source for end in ends.values() for source in end.sources]
         found = TaskFindings(
             artifacts=stored, artifact_types=types, sources=sources, whole=ref.artifact_id if ref is not None else None
         )

@@ -14,6 +14,7 @@ from contracts.runs.events import ActionTransport, Observed, RunStarted
 from contracts.runs.requests import DEFAULT_STRATEGY
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
+from services.planner.conversation import native
 from services.planner.conversation.messages import Dialect, Message
 from services.planner.conversation.rendering import Renderer, dialect_of
 from services.planner.models import demo
@@ -28,6 +29,7 @@ from services.planner.run.turn import asking
 from services.planner.run.turn.decision import Decision, Final
 from services.runtime.newest import Newest
 from services.shared.runs.causes import CAUSES
+from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
 MAX_MODELS = 1000
 FORGOTTEN_AFTER = 20
@@ -140,11 +142,12 @@ class Strategy(StrategyRules):
     """The models whose thoughts have no opening mark, of all strategies of a deployment."""
     may_spawn = False
     """Whether its runs may start background tasks, where their agent has a policy for these."""
+    replies_hold_warnings = True
+    """Whether the demo model can say in its replies what it is. Else its runs begin with that warning."""
 
     def warnings(self, model: str) -> list[str]:
         """Return the warnings with which a run of this model begins."""
-        del model
-        return []
+        return [demo.WARNING] if model == demo.NAME and not self.replies_hold_warnings else []
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
         """Build the request for the run's next decision. A strategy whose runs ask no model has neither of these."""
@@ -196,6 +199,14 @@ class AskingStrategy(Strategy):
         if found is None:
             found = self._prefixes[key] = render()
         return found
+
+    @staticmethod
+    def _callable(run: Run, functions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the functions, and `read_artifact` where the run has something for it to read."""
+        if not run.collected.readable or READ_ARTIFACT in run.opened.tools:
+            return functions
+        # Appended last, so that the prefix before it stays unchanged.
+        return [*functions, *native.functions([READ_ARTIFACT_SPEC], only_tools=True)]
 
     def _habit(self, run: Run) -> Habit:
         """Return what is known of how the model that is asked writes its thoughts."""

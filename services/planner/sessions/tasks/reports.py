@@ -141,12 +141,10 @@ def report_request(
 def _limits(tasks: list[Task]) -> dict[str, Any]:
     """Return what was kept for a report on these tasks, together."""
     kept = [task.for_report for task in tasks if task.for_report is not None]
-    of_all: dict[str, Any] = {}
-    for name in Reservation.model_fields:
-        parts = [part for each in kept if (part := getattr(each, name)) is not None]
-        if parts:
-            of_all[name] = sum(parts)
-    return of_all
+    parts = {
+        name: [part for each in kept if (part := getattr(each, name)) is not None] for name in Reservation.model_fields
+    }
+    return {name: sum(found) for name, found in parts.items() if found}
 
 
 def shown(group: Group, tasks: list[Task], max_bytes: int) -> list[dict[str, Any]]:

@@ -42,10 +42,9 @@ def spawn(session: Session, call: SessionTaskCalled, child: RunRequested) -> lis
     known = background.has_spawned(call.run, child.run_id) or child.run_id in background.answered
     if known or session.is_deleting or not session.is_open(call.run):
         return []
-    group = _joined(background, call)
-    fault = _beyond_limits(background, call, child) or (group if isinstance(group, Fault) else None)
-    if fault is not None or isinstance(group, Fault):
-        return [SpawnRefused(task_id=child.run_id, run=call.run, fault=fault)] if fault is not None else []
+    group = _beyond_limits(background, call, child) or _joined(background, call)
+    if isinstance(group, Fault):
+        return [SpawnRefused(task_id=child.run_id, run=call.run, fault=group)]
     opened: list[TaskEvent] = [] if group is not None else [_opened(call, child)]
     group_id = group.group_id if group is not None else child.run_id
     facts = [*opened, _spawned(background, call, child, group_id)]

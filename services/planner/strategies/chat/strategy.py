@@ -25,7 +25,6 @@ from services.planner.conversation.messages import Dialect, Message, between, gu
 from services.planner.conversation.native import NativeTools
 from services.planner.conversation.rendering import JsonActions
 from services.planner.conversation.task_tools import with_agents
-from services.planner.models import demo
 from services.planner.models.types import ModelRequest
 from services.planner.run.state.run import Run
 from services.planner.strategies.base import AskingStrategy, Prefix
@@ -33,7 +32,7 @@ from services.planner.strategies.chat import state as states
 from services.planner.strategies.chat.reading import ChatReading
 from services.shared.runs.pages.payload_types import PayloadType, manifest
 from services.shared.runs.pages.registry import Pages
-from services.shared.tools.builtin import GET_PAYLOAD_SPEC, READ_ARTIFACT, READ_ARTIFACT_SPEC
+from services.shared.tools.builtin import GET_PAYLOAD_SPEC
 
 IDENTITY = """\
 You are the assistant of an application. Answer the user in text, in the user's language. Call tools where the answer \
@@ -152,14 +151,11 @@ class Chat(AskingStrategy):
 
     transport = "tools"
     may_spawn = True
+    replies_hold_warnings = False
 
     def __init__(self, pages: Pages, **asking: Any) -> None:
         super().__init__(**asking)
         self._types = pages.payload_types
-
-    def warnings(self, model: str) -> list[str]:
-        """Return the warning of the demo model, which has no place for it in a text."""
-        return [demo.WARNING] if model == demo.NAME else []
 
     def dialect(self, started: RunStarted) -> Dialect:
         """Return the dialect of a run."""
@@ -187,24 +183,20 @@ class Chat(AskingStrategy):
         asked = tuple(started.tasks.agents.items()) if started.tasks is not None else ()
         key = (tuple(started.tools.values()), started.request.agent, is_native, tasks, len(tools), of_page, asked)
         prefix, functions = self._prefix(key, render)
-        if run.collected.readable and READ_ARTIFACT not in started.tools:
-            # Appended last, so that the prefix before it stays unchanged.
-            functions = [*functions, *native.functions([READ_ARTIFACT_SPEC], only_tools=True)]
         facts = self._facts(run, tools, tasks_allowed=tasks)
         notes = self._renderer.rejections(run)
         if facts.steps_left == 1 or facts.tool_calls_left == 0:
             because = "this is your last reply" if facts.steps_left == 1 else "no tool call is left"
             notes.append(says("user", LAST.format(because=because)))
-        return self._request(run, facts, prefix, notes, functions=functions or None if is_native else None)
+        offered = (self._callable(run, functions) or None) if is_native else None
+        return self._request(run, facts, prefix, notes, functions=offered)
 
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> ChatReading:
         """Start reading a part."""
         started, state = run.opened, states.state_of(run)
         tools = with_agents(_of_page(started, tools), started.tasks)
-        # A tool of the run with this name replaces the built-in one.
-        specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {shown_name(spec.name): spec for spec in tools}
         return ChatReading(
-            specs,
+            {shown_name(spec.name): spec for spec in tools},
             lambda: state.scanner(run),
             lambda response: states.answer_args(state, run, response),
             native_reasoning=self._native_reasoning,

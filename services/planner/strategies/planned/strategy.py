@@ -26,7 +26,6 @@ from services.planner.conversation.catalogue import render_catalogue, shown_name
 from services.planner.conversation.encoding import compact
 from services.planner.conversation.messages import Message, as_data, says, system
 from services.planner.conversation.rendering import JsonActions
-from services.planner.models import demo
 from services.planner.models.types import Facts, ModelRequest
 from services.planner.run.commands import Command, Handling, Rules
 from services.planner.run.state.history import Decided, Executed, Item
@@ -243,14 +242,11 @@ class Planned(AskingStrategy):
     """Asks for one plan, and for the answer from its results."""
 
     transport = "tools"
+    replies_hold_warnings = False
 
-    def __init__(self, *, native_reasoning: bool, idle_s: float, total_s: float, bounds: PlanBounds) -> None:
-        super().__init__(native_reasoning=native_reasoning, idle_s=idle_s, total_s=total_s)
+    def __init__(self, bounds: PlanBounds, **asking: Any) -> None:
+        super().__init__(**asking)
         self._bounds = bounds
-
-    def warnings(self, model: str) -> list[str]:
-        """Return the warning of the demo model, which has no place for it in a plan."""
-        return [demo.WARNING] if model == demo.NAME else []
 
     def dialect(self, started: RunStarted) -> PlanReplies:
         """Return the dialect of plans."""

@@ -65,7 +65,8 @@ class ReactReading(Reading):
         habit: Habit = Habit(),  # noqa: B008, it is immutable
     ) -> None:
         self._tasks = tasks
-        self._specs = specs if not tasks else {**TASK_SPECS, **specs}
+        # A tool of the run replaces a built-in one of its name.
+        self._specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC, **(TASK_SPECS if tasks else {}), **specs}
         self._names = frozenset(self._specs)
         stream = AnswerStream(action_format=action_format, tools=self._names, amid_prose=False)
         super().__init__(stream, habit, native_reasoning=native_reasoning, sure=_SURE)

@@ -22,7 +22,6 @@ from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Decision, Invalid
 from services.planner.strategies.base import AskingStrategy, Prefix
 from services.planner.strategies.react.reading import ReactReading, TextReading
-from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
 NOTHING_SAID = "The reply holds a thought, and no answer behind it: answer the user, or call a function."
 
@@ -117,9 +116,6 @@ class React(AskingStrategy):
         key = (tuple(started.tools.values()), started.request.agent, started.limits, started.action_format)
         asked = tuple(started.tasks.agents.items()) if started.tasks is not None else ()
         system, functions = self._prefix((*key, started.action_transport, len(tools), tasks, asked), render)
-        if is_native and run.collected.readable and READ_ARTIFACT not in started.tools:
-            # A model can only call listed functions. Appended last, so that the prefix before it stays unchanged.
-            functions = [*functions, *native.functions([READ_ARTIFACT_SPEC])[:1]]
         legacy = not is_native and started.action_format == "legacy"
         facts = self._facts(run, tools, tasks_allowed=tasks, legacy=legacy)
         notes = self._renderer.rejections(run)
@@ -130,7 +126,7 @@ class React(AskingStrategy):
             facts,
             system,
             notes,
-            functions=functions if is_native else None,
+            functions=self._callable(run, functions) if is_native else None,
             must_call=not facts.text_alone,
             is_json=not is_native and not facts.text_alone,
         )
@@ -139,8 +135,7 @@ class React(AskingStrategy):
         """Start reading a reply: an action, or the answer text that was asked for alone."""
         started = run.opened
         tools = with_agents(tools, started.tasks)
-        # A tool of the run with this name replaces the built-in one.
-        specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC} | {shown_name(spec.name): spec for spec in tools}
+        specs = {shown_name(spec.name): spec for spec in tools}
         is_native = started.action_transport == "tools"
         options: dict[str, Any] = {
             "action_format": "auto" if is_native else started.action_format,
