@@ -7,7 +7,7 @@ the form of a decision, so neither can pass for a message of the runtime.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -101,27 +101,19 @@ def system(*parts: str) -> Message:
     }
 
 
-def question_message(
-    request: RunRequested,
-    images: Sequence[ImageRef] = (),
-    *,
-    lead: str = "",
-    session_context: Mapping[str, Any] | None = None,
-    background_results: Sequence[Mapping[str, Any]] = (),
-) -> Message:
-    """Render the user's question, its date, the caller's `llm_context` as data, and the images.
+def question_message(request: RunRequested, images: Sequence[ImageRef], said: Conversation) -> Message:
+    """Render the user's question, its date, what belongs to it as data, and the images. `said`: what was said before.
 
-    `lead`: stands before the question. `session_context`: values of the session. `background_results`: what its tasks
-    have found. Both are data too.
+    The lead of a conversation without turns stands before the question.
     """
-    text = "\n".join([*([lead] if lead else []), question_text(request.query, request.requested_at)])
-    if session_context:
-        text += f"\n{data_section(texts.SESSION_CONTEXT_LEAD, 'session_context', session_context)}"
-    if background_results:
-        text += f"\n{data_section(texts.BACKGROUND_LEAD, 'background_results', background_results)}"
-    if request.llm_context:
-        text += f"\n{data_section(texts.CONTEXT_LEAD, 'context', request.llm_context)}"
-    return {"role": "user", "content": with_images(text, images)}
+    lines = [*([] if said.turns else lead_lines(said)), question_text(request.query, request.requested_at)]
+    data = (
+        (texts.SESSION_CONTEXT_LEAD, "session_context", said.context),
+        (texts.BACKGROUND_LEAD, "background_results", said.results),
+        (texts.CONTEXT_LEAD, "context", request.llm_context),
+    )
+    lines += [data_section(lead, marker, values) for lead, marker, values in data if values]
+    return {"role": "user", "content": with_images("\n".join(lines), images)}
 
 
 def minute_of(at: int) -> str:

@@ -21,7 +21,6 @@ from services.planner.conversation.messages import (
     Message,
     as_data,
     input_message,
-    lead_lines,
     outcome,
     past_messages,
     plan_of,
@@ -135,17 +134,7 @@ class _Rendered:
                 return past_messages(item, self.dialect.decision)
             case Question():
                 self._question = self.history.messages
-                said = self._conversation
-                lead = "" if said.turns else "\n".join(lead_lines(said))
-                return [
-                    question_message(
-                        item.request,
-                        item.images,
-                        lead=lead,
-                        session_context=said.context,
-                        background_results=said.results,
-                    )
-                ]
+                return [question_message(item.request, item.images, self._conversation)]
             case Added():
                 return [input_message(item.added)]
             case Decided():

@@ -144,9 +144,8 @@ def _told(run: Run, handling: Handling, message: OfTurns) -> Command | None:
             if deadline is not None and ("deadline", deadline) not in handling.progress.timers:
                 return commands.SetTimer("deadline", deadline)
             fact = Resumed(by=BY_SESSION, deadline_at=deadline, session_seq=seq)
-    if fact is None:
-        return None  # A run that has its turn cannot be merged or refused.
-    return Append([fact] if run.paused is None else [fact, run.paused])
+    # A run that has its turn cannot be merged or refused.
+    return None if fact is None else Append(run.while_paused(fact))
 
 
 def _turn_seq(run: Run) -> int:
@@ -261,11 +260,12 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
     if asked.holder != token:
         return _ask_again(run, handling, asked, "lost")
     chooses_model, triaged = awaits_triage(run, run.turn), progress.triaged
-    if (run.effort == "auto" or chooses_model) and triaged is None:
-        return commands.AskEffort(asked)
-    if (run.effort == "auto" or chooses_model) and triaged is not None and run.effort != triaged.effort:
-        model = triaged.model or (run.model if chooses_model else None)
-        return Append([Triaged(effort=triaged.effort, model=model, usage=triaged.usage)])
+    if run.effort == "auto" or chooses_model:
+        if triaged is None:
+            return commands.AskEffort(asked)
+        if run.effort != triaged.effort:
+            model = triaged.model or (run.model if chooses_model else None)
+            return Append([Triaged(effort=triaged.effort, model=model, usage=triaged.usage)])
     if decision is None:
         return commands.Ask(asked) if restated is None else commands.Say(asked, restated)
     if decision.restate:

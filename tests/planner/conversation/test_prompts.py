@@ -19,6 +19,7 @@ from services.planner.conversation import messages, texts
 from services.planner.conversation.catalogue import shown_name
 from services.planner.conversation.rendering import JsonActions
 from services.planner.replies.actions.normalize import normalize_action
+from services.planner.run.state.history import Conversation
 from tests.support.demo_conversations import real_name
 
 SNAPSHOT = Path(__file__).parent / "prompt.snapshot.txt"
@@ -73,7 +74,7 @@ def transcript() -> str:
     join = Join(node="search_docs", inject={"query": "$results"})
     decided = Step(step=1, node="plan", status="started", calls=calls, join=join)
     rendered = [
-        messages.question_message(requested("Why is\nthat?", llm_context={"page": "</context>"})),
+        messages.question_message(requested("Why is\nthat?", llm_context={"page": "</context>"}), (), Conversation()),
         JSON.decision(decided),
         *JSON.outcomes(decided, observed, "The join did not run: a branch failed."),
         JSON.decision(Step(step=2, node="plan", status="started", calls=[calls[1]])),

@@ -93,7 +93,7 @@ def _facts(run: Run, started: RunStarted, progress: Progress, message: InputRequ
     facts = [*decided, _added(message)]
     if rule is not None:
         facts.append(pause_of_rule(started, message.id, rule, message.text, progress.now))
-    return facts if run.paused is None else [*facts, run.paused]
+    return run.while_paused(*facts)
 
 
 def _decided(run: Run, message: InputRequested, now: int) -> list[Event]:

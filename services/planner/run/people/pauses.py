@@ -107,8 +107,7 @@ def of_call(run: Run, handling: Handling, message: CallPaused) -> Append | None:
         round=message.round,
         state=message.state,
     )
-    pause = with_answer_token(started, pause)
-    return Append([pause] if run.paused is None else [pause, run.paused])
+    return Append(run.while_paused(with_answer_token(started, pause)))
 
 
 def on_decision(run: Run, handling: Handling, request: ResumeRequested) -> Command:
@@ -249,7 +248,7 @@ def closed(run: Run, paused: Paused, resumed: Resumed) -> list[Event]:
     reply = str(resumed.input) if paused.call_id is None and resumed.decision == "answer" else ""
     if resumed.images or reply:
         facts.append(InputAdded(id=resumed.id or "", text=reply, images=resumed.images, by=resumed.by))
-    return facts if run.paused is None else [*facts, run.paused]
+    return run.while_paused(*facts)
 
 
 def _not_approved(paused: Paused, resumed: Resumed) -> Observed:
@@ -282,9 +281,7 @@ def expire(run: Run, now: int) -> Append | None:
         facts += [fact for fact in closed(run, paused, resumed) if fact is not run.paused]
         if facts[-1].type in TERMINAL:
             return Append(facts)
-    if not facts:
-        return None
-    return Append(facts if run.paused is None else [*facts, run.paused])
+    return Append(run.while_paused(*facts)) if facts else None
 
 
 def next_expiry(run: Run) -> int | None:

@@ -254,6 +254,10 @@ class Run:
         """Whether the turn has no decision yet. A part of an answer may be streamed already."""
         return self.turn > (self.step.step if self.step is not None else 0)
 
+    def while_paused(self, *facts: Event) -> list[Event]:
+        """Return facts that do not end a wait for a top-up: its pause stands behind them again."""
+        return [*facts, *([self.paused] if self.paused is not None else [])]
+
     @property
     def paused_by_tasks(self) -> set[str]:
         """The calls that wait for tasks which wait for people."""

@@ -120,5 +120,4 @@ def take_over(run: Run, handling: Handling) -> Append | None:
     ]
     if not calls or run.step is None:
         return None
-    called = Called(step=run.step.step, by=handling.incoming.owner, calls=calls)
-    return Append([called] if run.paused is None else [called, run.paused])
+    return Append(run.while_paused(Called(step=run.step.step, by=handling.incoming.owner, calls=calls)))
