@@ -80,6 +80,7 @@ class JoinSkipped:
     """The join did not run because of its branches. `line` is for the model."""
 
     line: str
+    reason: Literal["branch_failures"] = "branch_failures"
 
 
 @dataclass(frozen=True, slots=True)
