@@ -202,8 +202,6 @@ CHANGES: tuple[Change, ...] = (
         re.compile(r"reasoning|thinking"),
         _without("reasoning_effort"),
     ),
-    # OpenAI's reasoning models
-    Change("temperature", re.compile(r"temperature"), _without("temperature")),
     # Ollama, vLLM without a parser of calls
     Change(
         "native calls of tools",

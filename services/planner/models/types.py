@@ -102,7 +102,6 @@ class ModelRequest:
     model: str
     messages: Messages
     reasoning_effort: str | None = None
-    temperature: float | None = None
     max_tokens: int | None = None
     asks_usage: bool = True
     """Whether the stream is to end with the usage."""

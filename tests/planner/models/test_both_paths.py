@@ -89,10 +89,10 @@ async def test_a_count_that_nobody_made_is_marked(server: ModelServer, model: Mo
 async def test_what_is_asked_for_is_sent_and_nothing_else(server: ModelServer, model: Model) -> None:
     """Options are sent where they are set; cache marks only to providers that know them."""
     server.say(Say(text="yes"))
-    await reply_of(model, question(temperature=0.2, max_tokens=99, response_format={"type": "json_object"}))
+    await reply_of(model, question(max_tokens=99, response_format={"type": "json_object"}))
     body = server.ledger[-1].body
     assert body["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": SECRET}]
-    assert (body["temperature"], body["max_tokens"], body["response_format"]) == (0.2, 99, {"type": "json_object"})
+    assert (body["max_tokens"], body["response_format"]) == (99, {"type": "json_object"})
     await reply_of(model, question())
     assert set(server.ledger[-1].body) == {"model", "messages", "stream", "stream_options"}
 

@@ -214,7 +214,6 @@ def body_of(request: ModelRequest, endpoint: Endpoint) -> bytes:
         "stream_options": {"include_usage": True} if request.asks_usage else None,
         # Most servers refuse a reasoning effort for a model without reasoning.
         "reasoning_effort": request.reasoning_effort if endpoint.reasons else None,
-        "temperature": request.temperature,
         "response_format": request.response_format,
         "tools": request.tools,
         "tool_choice": request.tool_choice,

@@ -208,7 +208,6 @@ class LiteLLMModel:
         assert self._library is not None  # noqa: S101, `stream` warms first
         wanted = {
             "reasoning_effort": request.reasoning_effort,
-            "temperature": request.temperature,
             "max_tokens": request.max_tokens,
             "response_format": request.response_format,
             "tools": request.tools,
