@@ -51,12 +51,6 @@ HANDLED = (Problem, RequestValidationError, HTTPException, BusError, errors.Arti
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """Handle all exceptions of the application."""
-    for kind in (*HANDLED, Exception):
-        app.add_exception_handler(kind, _answer_to)
-
-
 async def _answer_to(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=400)  # Nobody reads it.
@@ -198,7 +192,8 @@ def build_app(parts: Parts, protocols: Sequence[APIRouter] = PROTOCOLS) -> FastA
     app.state.parts = parts
     for router in (*NOUNS, *protocols):
         app.include_router(router)
-    add_error_handlers(app)
+    for kind in (*HANDLED, Exception):
+        app.add_exception_handler(kind, _answer_to)
     app.add_middleware(straight)
     app.add_middleware(measured)
     app.openapi = lambda: description.openapi(app)  # type: ignore[method-assign]

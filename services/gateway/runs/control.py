@@ -24,7 +24,7 @@ from services.gateway.parts import GatewayParts, Parts
 
 from . import messages
 from .reader import StoredRun
-from .run_request import digest_of, given_limits, image_digests
+from .run_request import digest_of, given_fields, image_digests
 
 logger = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ async def cancel(parts: Parts, tenant: str, run: str, reason: str) -> None:
 async def top_up(parts: Parts, tenant: str, run: str, limits: LimitsInput, key: str | None) -> None:
     """Request that the run may spend more; the same `key` counts once. Raises TryAgain."""
     top_up_id = run_id_for_key(tenant, f"{run}\n{key}") if key else new_id()
-    message = TopUpRequested(id=top_up_id, limits=given_limits(limits)).model_dump_json().encode()
+    message = TopUpRequested(id=top_up_id, limits=given_fields(limits)).model_dump_json().encode()
     subject = subjects.control(tenant, run, f"top_up-{top_up_id}")
     await parts.writer.store(subject, message, f"{run}-top_up-{top_up_id}")
     logger.info("top_up_requested", run_id=run, tenant=tenant)

@@ -15,7 +15,11 @@ from services.gateway.errors import BodyTooLarge, InvalidInput, NotFound
 from services.shared.runs.pages.registry import OF_PAGES, Pages, UnknownPlace
 
 NO_SUCH_TOOL = "There is no such tool; GET /v1/tools lists those that there are."
-_LIMITS_WITHOUT_NULL = frozenset({"max_steps", "max_parallel", "grace_s"})
+_WITHOUT_NULL: dict[type[LimitsInput | MemoryInput], frozenset[str]] = {
+    LimitsInput: frozenset({"max_steps", "max_parallel", "grace_s"}),
+    MemoryInput: frozenset({"recent_turns", "max_tokens"}),
+}
+"""Fields in which null means that the caller did not set them."""
 
 
 def run_request(
@@ -37,9 +41,9 @@ def run_request(
     # Defaults are left out of the digest: a version with a new field still recognises the requests of this one.
     content = {
         **run_input.model_dump(exclude={"limits", "images", "memory"}, exclude_defaults=True),
-        "limits": given_limits(run_input.limits),
+        "limits": given_fields(run_input.limits),
     }
-    if memory := given_memory(run_input.memory):
+    if memory := given_fields(run_input.memory):
         content["memory"] = memory
     return RunRequested(
         **{**content, **caller.request_fields(run_input)},
@@ -71,7 +75,7 @@ def call_request(caller: Caller, run_id: str, tool: str, given: CallInput, given
     caller.check_tool(tool, "name")
     shared = given.model_dump(include={"agent", "user_id", "tool_context", "limits"}, exclude_unset=True)
     requested = run_request(caller, run_id, RunInput(query=tool, tools=[tool], **shared), given_ids, [])
-    content = {**given.model_dump(exclude={"limits"}, exclude_defaults=True), "limits": given_limits(given.limits)}
+    content = {**given.model_dump(exclude={"limits"}, exclude_defaults=True), "limits": given_fields(given.limits)}
     job = JobRequested(tool=tool, args=given.args)
     return requested.model_copy(
         update={"cause": "call", "job": job, "body_sha256": digest_of({"tool": tool, **content})}
@@ -86,22 +90,10 @@ def encoded(request: RunRequested) -> bytes:
     return data
 
 
-def given_limits(limits: LimitsInput) -> dict[str, Any]:
-    """Return the limits that the caller set. null means "no limit" where that is possible, else "not set"."""
-    return {
-        name: value
-        for name, value in limits.model_dump(exclude_unset=True).items()
-        if value is not None or name not in _LIMITS_WITHOUT_NULL
-    }
-
-
-def given_memory(memory: MemoryInput) -> dict[str, Any]:
-    """Return the fields of a conversation's memory that the caller set. null means "not set", but for the model."""
-    return {
-        name: value
-        for name, value in memory.model_dump(exclude_unset=True).items()
-        if value is not None or name == "summary_model"
-    }
+def given_fields(part: LimitsInput | MemoryInput) -> dict[str, Any]:
+    """Return the fields of a part of the body that the caller set."""
+    given, without_null = part.model_dump(exclude_unset=True), _WITHOUT_NULL[type(part)]
+    return {name: value for name, value in given.items() if value is not None or name not in without_null}
 
 
 def digest_of(content: dict[str, Any]) -> str:
