@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Any, NamedTuple
 
+from contracts.tools.messages import ToolSpec
 from services.planner.replies.actions.names import meant
 from services.planner.replies.actions.reading import calls_of
 from services.planner.replies.strict_json import NotJson, Reader, behind, loads, loads_or
@@ -58,6 +59,11 @@ class Written(NamedTuple):
     calls: tuple[Call, ...]
     is_whole: bool
     notation: str = "names of tools"
+
+    def fitted(self, specs: Mapping[str, ToolSpec]) -> list[tuple[str, Any]]:
+        """Return name and arguments of each call, as the schema of its tool wants them."""
+        found = ((call, specs.get(meant(call.name, specs.keys()) or call.name)) for call in self.calls)
+        return [(call.name, call.fitted(spec.input_schema if spec else {})) for call, spec in found]
 
 
 def _of(source: str, call: str, parameters: str | None = None) -> Notation:

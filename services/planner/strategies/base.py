@@ -90,7 +90,14 @@ class Reading(ABC):
     block_begun: str | None = None
     _text: TextStream | None = None
 
-    def __init__(self, stream: ActionStream, habit: Habit, *, native_reasoning: bool, sure: str = "") -> None:
+    def __init__(
+        self,
+        stream: ActionStream,
+        *,
+        habit: Habit = Habit(),  # noqa: B008, it is immutable
+        native_reasoning: bool = True,
+        sure: str = "",
+    ) -> None:
         """`sure`: what the reply begins with where it cannot be a thought."""
         self._stream = stream
         self._habit = habit

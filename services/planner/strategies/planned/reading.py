@@ -33,7 +33,7 @@ from services.planner.replies.plain_text import PLAN_KEYS, Plain, answer_in, beg
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads, loads_or, well_formed_object
 from services.planner.replies.thoughts import apart
 from services.planner.run.turn.decision import Decision, Final, form_of
-from services.planner.strategies.base import Habit, Reading
+from services.planner.strategies.base import Reading
 from services.planner.strategies.planned.state import PLAN, PLANNING, Planned
 from services.shared.json_schema.checks import certain_faults
 from services.shared.redaction.json_values import cut
@@ -162,15 +162,9 @@ class PlanReading(Reading):
     """A reply to the request for a plan. `specs`: the tools by the names that the model knows."""
 
     def __init__(
-        self,
-        specs: Mapping[str, ToolSpec],
-        *,
-        transport: ActionTransport,
-        bounds: PlanBounds,
-        native_reasoning: bool = True,
-        habit: Habit = Habit(),  # noqa: B008, it is immutable
+        self, specs: Mapping[str, ToolSpec], *, transport: ActionTransport, bounds: PlanBounds, **options: Any
     ) -> None:
-        super().__init__(PlanStream(), habit, native_reasoning=native_reasoning, sure="{[`")
+        super().__init__(PlanStream(), sure="{[`", **options)
         self._specs = specs
         self._is_native = transport == "tools"
         self._bounds = bounds
@@ -240,10 +234,7 @@ class PlanReading(Reading):
         """Return the plan of calls in another notation. Raises NoPlan where they are not the whole reply."""
         if not written.is_whole or not self._specs:
             raise NoPlan
-        calls = []
-        for call in written.calls:
-            spec = self._specs.get(meant(call.name, self._specs.keys()) or call.name)
-            calls.append({"tool_name": call.name, "arguments": call.fitted(spec.input_schema if spec else {})})
+        calls = [{"tool_name": name, "arguments": arguments} for name, arguments in written.fitted(self._specs)]
         return {"type": TOOL_CALLS, "calls": calls}
 
     def _only_fenced(self, text: str, common: dict[str, Any]) -> Planned | None:
@@ -283,15 +274,8 @@ class AnswerReading(Reading):
     still writes a plan answers by its content.
     """
 
-    def __init__(
-        self,
-        args: Mapping[str, Any],
-        node: str,
-        *,
-        native_reasoning: bool = True,
-        habit: Habit = Habit(),  # noqa: B008, it is immutable
-    ) -> None:
-        super().__init__(PlanStream(), habit, native_reasoning=native_reasoning)
+    def __init__(self, args: Mapping[str, Any], node: str, **options: Any) -> None:
+        super().__init__(PlanStream(), **options)
         self._args, self._node = args, node
         self._begin_as_text(_BEGINS)
 

@@ -32,7 +32,7 @@ from services.planner.replies.thoughts import apart
 from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
 from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid, form_of
-from services.planner.strategies.base import Habit, Reading
+from services.planner.strategies.base import Reading
 from services.shared.json_schema.checks import InvalidSchema, complaints
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 
@@ -60,16 +60,15 @@ class ReactReading(Reading):
         specs: Mapping[str, ToolSpec],
         *,
         action_format: ActionFormat = "auto",
-        native_reasoning: bool = True,
         tasks: bool = False,
-        habit: Habit = Habit(),  # noqa: B008, it is immutable
+        **options: Any,
     ) -> None:
         self._tasks = tasks
         # A tool of the run replaces a built-in one of its name.
         self._specs = {READ_ARTIFACT: READ_ARTIFACT_SPEC, **(TASK_SPECS if tasks else {}), **specs}
         self._names = frozenset(self._specs)
         stream = AnswerStream(action_format=action_format, tools=self._names, amid_prose=False)
-        super().__init__(stream, habit, native_reasoning=native_reasoning, sure=_SURE)
+        super().__init__(stream, sure=_SURE, **options)
         self._listed = self._names - {READ_ARTIFACT}
         """The names in the catalogue."""
         self._action_format: ActionFormat = action_format
@@ -99,11 +98,10 @@ class ReactReading(Reading):
         if not self._listed or not written.is_whole or written.start > MAX_LEAD_IN_CHARACTERS:
             complaint = f"{self._misplaced} {self._allowed()}"
             return Invalid(complaint=complaint, reply=reply.text, usage=reply.usage, reasoning=reply.reasoning)
-        calls = []
-        for name, arguments in ((call.name, call) for call in written.calls):
-            spec = self._specs.get(meant(name, self._names) or name)
-            text = json.dumps(arguments.fitted(spec.input_schema if spec else {}), ensure_ascii=False)
-            calls.append({"function": {"name": name, "arguments": text}})
+        calls = [
+            {"function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}}
+            for name, arguments in written.fitted(self._specs)
+        ]
         decision = self._decided_calls(reply, calls, ReplyForm(form="notation", rules=[written.notation]))
         return replace(decision, salvage=None) if isinstance(decision, Invalid) else decision
 
@@ -282,12 +280,7 @@ class TextReading(ReactReading):
     If the model replies with an action again, the action is read. A call that it writes instead is no answer.
     """
 
-    def __init__(
-        self,
-        specs: Mapping[str, ToolSpec],
-        args: Mapping[str, Any],
-        **options: Any,
-    ) -> None:
+    def __init__(self, specs: Mapping[str, ToolSpec], args: Mapping[str, Any], **options: Any) -> None:
         super().__init__(specs, **options)
         self._args = args
         self._begin_as_text()

@@ -12,7 +12,7 @@ from services.planner.run.commands import Handling, Rules
 from services.planner.run.state.run import Event, Run, StrategyState
 from services.planner.run.turn import asking, decide
 from services.planner.run.turn.decision import Decision, Final, OwnDecision
-from services.planner.strategies.base import AskingStrategy, Habit, Reading
+from services.planner.strategies.base import AskingStrategy, Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class DraftReading(Reading):
     """Streams nothing: the first reply is the draft, the second one its title."""
 
     def __init__(self, draft: str) -> None:
-        super().__init__(AnswerStream(), Habit(), native_reasoning=False)
+        super().__init__(AnswerStream(), native_reasoning=False)
         self.draft = draft
 
     def feed(self, text: str) -> str:
