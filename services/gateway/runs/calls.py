@@ -38,7 +38,7 @@ async def call_tool(
     request: Request,
     caller: RequestCaller,
     artifacts: Form = "values",
-    wait_s: Annotated[float | None, Query(ge=0, le=WAIT_S, description="null: 30")] = None,
+    wait_s: Annotated[float | None, Query(ge=0, le=WAIT_S, description="for its end, at most; absent: 30")] = None,
 ) -> Response:
     """Call a tool, as a run without a model: checked, approved, recorded and paid for as a call of a model is.
 
