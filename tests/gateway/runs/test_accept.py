@@ -278,7 +278,7 @@ async def planner(bus: Bus) -> AsyncIterator[None]:
 
 @pytest.mark.usefixtures("planner")
 async def test_a_new_run_is_followed_without_a_read(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither its beginning nor its end nor its result: all arrive live. `/chat` asks only whether lists show its end."""
+    """Neither its beginning nor its end nor its result: all arrive live. `/chat` asks whether lists show its end."""
     reads = reads_of(served, monkeypatch)
     streamed = await served.http.post("/v1/runs", json={"query": "x"}, headers={"Accept": "text/event-stream"})
     assert [line[7:] for line in streamed.text.splitlines() if line.startswith("event: ")] == [
