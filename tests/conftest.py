@@ -6,6 +6,7 @@ Servers are real: they come with the development environment, and each worker of
 import functools
 import os
 import ssl
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ The others are mixed: those that wait leave the processor to those that do not."
 SYSTEMS = ("up", "tutorial_nats", "shared_system", "tapped_system", "whole")
 """Fixtures with which a session starts many processes: the tests that use one run on one worker, other files whole."""
 
+# Containers often say so. Then each of hundreds of processes would compile all sources again: half a second each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Other work shares the cores: a slow example says nothing about the code.
 for _name, _examples in {"unit": 20, "test": 40, "chaos": 1_000}.items():
     settings.register_profile(

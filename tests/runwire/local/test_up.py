@@ -255,7 +255,7 @@ def test_what_forks_the_services_is_started_again_with_them(up: Up) -> None:
 
 def test_what_is_written_in_the_data_folder_is_for_its_owner_alone(up: Up) -> None:
     """Also where the folder was there before: what was asked, tables and artifacts are as private as passwords."""
-    ours = [path for path in up.data.rglob("*") if path.name not in {"up.log", "own.py"}]
+    ours = [path for path in up.data.rglob("*") if not {"up.log", "own.py", "__pycache__"} & {*path.parts}]
     assert {path.name for path in ours} >= {"identities.lock", "lock", "endpoints.json", "gateway.log", "tables.db"}
     assert not [path.name for path in ours if path.exists() and path.stat().st_mode & 0o077]
 
