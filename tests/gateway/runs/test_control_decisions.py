@@ -11,7 +11,7 @@ from contracts.runs.events import ControlAnswered, InputAdded, Paused, Resumed
 from contracts.runs.inbox import INBOX_MESSAGE, InputRequested, ResumeRequested, TopUpRequested
 from contracts.wire import subjects
 from contracts.wire.names import new_id
-from services.gateway.runs import control
+from services.gateway.runs import messages
 from services.messaging.connection import Bus
 from tests.support.gateways import Served, Writer, paused
 from tests.support.images import data_url, drawn, encoded
@@ -203,7 +203,7 @@ async def test_without_an_answer_the_request_is_accepted(
     served: Served, writer: Writer, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """202: it is stored, and its fact is looked up once more, since a live record may be lost."""
-    monkeypatch.setattr(control, "ANSWER_WAIT_S", 0.2)
+    monkeypatch.setattr(messages, "ANSWER_WAIT_S", 0.2)
     await writer.open()
     assert (await resume(served, writer.run)).status_code == 202
     assert (await add(served, writer.run, "k", text="x")).status_code == 202
