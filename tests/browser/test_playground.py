@@ -46,6 +46,7 @@ FOUND = {
     "sources": [{"title": "Sales of 2024", "url": "https://example.org/sales"}],
 }
 ACTIONS = [{"label": name.title(), "action": name, "handler": "client"} for name in ("fly", "close_chat")]
+REST = f"https://example.org/{'rest/' * 20}"
 LONG = "\r\n\r\n".join(f"Paragraph {number} of [**many**][all]." for number in range(400))
 TOOLS = [*(ROOT / "examples" / "demo" / f"{name}.py" for name in ("report", "table")), HERE / "page_tools.py"]
 TOOLS += [ROOT / "examples" / "quickstart" / "asking_tool.py"]
@@ -64,7 +65,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for number, case in enumerate(CASES):
             replies = action("show_case", number=number), answer(case.get("markdown") or "Drawn.")
             model.by_turn(*replies, marker=f"Case {number:03}")
-        long = answer(f"{LONG}\n\n[all]: https://example.org/all").text
+        long = answer(f"{LONG}\n\nSee {REST}\n\n[all]: https://example.org/all").text
         model.by_turn(Say(text=long, piece=20, pause_s=0.002), marker="Write it all down")
         with running_up(
             data,
@@ -189,14 +190,18 @@ def test_what_people_give(seen: Seen, gateway: str, tmp_path: Path) -> None:
 
 
 def test_a_long_answer_is_drawn_once_a_frame(seen: Seen, gateway: str, tmp_path: Path) -> None:
-    """And each of its blocks stands in the page once, as it does after a reload; a frame draws the last two again."""
+    """And each of its blocks stands in the page once, as it does after a reload; a frame draws the last two again.
+
+    No half of an address is ever a link.
+    """
     found = seen("long", gateway, tmp_path)
     written = found["written"]
     assert written["most"] <= 2
     assert written["draws"] < found["events"]
     assert written["added"] <= 2 * 1200 + 2 * 3 * written["draws"], written  # Twice: at the end `all` is known.
     assert found["live"] == found["again"], found
-    assert (found["live"]["blocks"], found["live"]["nodes"]) == (400, 1200)
+    assert (found["live"]["blocks"], found["live"]["nodes"]) == (401, 1202)
+    assert written["links"] == ["https://example.org/all", REST]
 
 
 def test_the_rest_of_it(seen: Seen, gateway: str, tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ export interface ClientOptions {
   readonly key?: string | undefined;
   /** For tests and proxies; otherwise the platform's. */
   readonly fetch?: typeof fetch | undefined;
+  /** Reads JSON; for whole numbers that are too large for a number. */
+  readonly parse?: ((text: string) => unknown) | undefined;
 }
 
 export interface RunPage {
@@ -300,11 +302,12 @@ export class Client {
   private follow<Event extends { type: string }>(path: string, options: FollowOptions) {
     const open = (last: string, signal: AbortSignal) =>
       this.fetch(path, { signal, headers: { Accept: "text/event-stream", ...(last ? { "Last-Event-ID": last } : {}) } });
-    return follow<Event>(open, options);
+    return follow<Event>(open, options, this.options.parse);
   }
 
   private async read<Answer>(path: string, sent: Sent = {}): Promise<Answer> {
-    return (await (await this.send(path, sent)).json()) as Answer;
+    const { parse = JSON.parse } = this.options;
+    return parse(await (await this.send(path, sent)).text()) as Answer;
   }
 
   private async send(path: string, sent: Sent): Promise<Response> {

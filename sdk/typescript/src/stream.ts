@@ -38,6 +38,7 @@ type Open = (lastEventId: string, signal: AbortSignal) => Promise<Response>;
 export async function* follow<Event extends { type: string }>(
   open: Open,
   { lastEventId = "", signal, onLink }: FollowOptions = {},
+  parse: (text: string) => unknown = JSON.parse,
 ): AsyncGenerator<EventRecord<Event>, void, undefined> {
   let last = lastEventId;
   for (let failures = 0; !signal?.aborted; failures += 1) {
@@ -52,7 +53,7 @@ export async function* follow<Event extends { type: string }>(
       if (response.status === 204) return;
       if (!response.ok) throw await Problem.of(response);
       onLink?.("open");
-      for await (const record of records<Event>(response, () => (heardAt = Date.now()))) {
+      for await (const record of records<Event>(response, parse, () => (heardAt = Date.now()))) {
         failures = 0;
         last = record.id;
         yield record;
@@ -73,12 +74,12 @@ export async function* follow<Event extends { type: string }>(
   }
 }
 
-async function* records<Event>(response: Response, heard: () => void): AsyncGenerator<EventRecord<Event>> {
+async function* records<Event>(response: Response, parse: (text: string) => unknown, heard: () => void): AsyncGenerator<EventRecord<Event>> {
   const ready: EventRecord<Event>[] = [];
   let events: Event[] = [];
   const parser = createParser({
     onEvent({ id, data }) {
-      events.push(JSON.parse(data) as Event);
+      events.push(parse(data) as Event);
       if (id !== undefined) {
         ready.push({ id, events });
         events = [];

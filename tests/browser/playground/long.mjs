@@ -7,7 +7,7 @@ await seen(async (page) => {
   /** Begins to note the ms between frames, and how often the answer was drawn in one. */
   const watch = () =>
     page.evaluate(() => {
-      const noted = (window.noted = { frames: [], drawn: 0, most: 0, draws: 0, added: 0, watches: true });
+      const noted = (window.noted = { frames: [], drawn: 0, most: 0, draws: 0, added: 0, links: [], watches: true });
       let before = performance.now();
       const frame = (at) => {
         noted.frames.push(at - before);
@@ -22,14 +22,17 @@ await seen(async (page) => {
         if (!added.length) return;
         noted.drawn += 1;
         noted.draws += 1;
-        for (const node of added) noted.added += node.nodeType === 1 ? 1 + node.querySelectorAll("*").length : 0;
+        for (const node of added.filter(({ nodeType }) => nodeType === 1)) {
+          noted.added += 1 + node.querySelectorAll("*").length;
+          noted.links.push(...[...node.querySelectorAll("a[href]")].map((link) => link.getAttribute("href")));
+        }
       }).observe(document.body, { subtree: true, childList: true });
     });
   const noted = () =>
     page.evaluate(() => {
       window.noted.watches = false;
       const sorted = window.noted.frames.toSorted((one, other) => one - other);
-      return { count: sorted.length, p50: sorted[sorted.length >> 1], p95: sorted[Math.floor(sorted.length * 0.95)], longest: sorted.at(-1), most: window.noted.most, draws: window.noted.draws, added: window.noted.added };
+      return { count: sorted.length, p50: sorted[sorted.length >> 1], p95: sorted[Math.floor(sorted.length * 0.95)], longest: sorted.at(-1), most: window.noted.most, draws: window.noted.draws, added: window.noted.added, links: [...new Set(window.noted.links)].sort() };
     });
 
   /** Looks five times a second: what looks in each frame takes time of it. */

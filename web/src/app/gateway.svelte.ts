@@ -4,6 +4,15 @@ import { Client, Problem, type Agent, type Login } from "@runwire/client";
 
 const base = new URL(".", document.baseURI);
 
+/** JSON whose whole numbers keep all their digits, as texts where a number would round them. */
+export function exactly(text: string): unknown {
+  if (!/\d{16}/.test(text)) return JSON.parse(text);
+  return JSON.parse(text, (_name, value: unknown, context?: { source?: string }) => {
+    const isRounded = typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "");
+    return isRounded ? context?.source : value;
+  });
+}
+
 class Gateway {
   /** Whether the gateway has another page by now than the one that runs here. */
   isNewer = $state(false);
@@ -13,7 +22,7 @@ class Gateway {
   agents = $state.raw<Agent[]>([]);
   /** Streams that are being connected again. */
   lost = $state(0);
-  readonly client = new Client({ url: base, fetch: (input, init) => this.fetched(input, init) });
+  readonly client = new Client({ url: base, fetch: (input, init) => this.fetched(input, init), parse: exactly });
 
   /** Whether the demo model answers. */
   get isDemo(): boolean {

@@ -12,6 +12,8 @@ const SIMPLE = /(<\/?(?:br|b|i|em|strong|s|del|sub|sup|kbd|details|summary)\s*\/
 const marked = new Marked({
   gfm: true,
   async: false,
+  // One tilde is an "about", as in "20~25": two strike out. False: as the library does it.
+  tokenizer: { del: (source) => (source.startsWith("~~") ? false : undefined) },
   renderer: {
     image: ({ text, title }) => escaped(text || title || "image"),
     html: ({ text }) => text.replace(SIMPLE, (sign, tag?: string) => tag ?? `&#${sign.charCodeAt(0)};`),
@@ -39,6 +41,18 @@ purify.addHook("afterSanitizeAttributes", (node) => {
   node.setAttribute("rel", "noopener noreferrer nofollow");
   node.setAttribute("title", href.slice(0, 300));
 });
+
+/** A last line that may still become something else: the underline of a heading or the dash of a list, the address of a reference. */
+const UNDECIDED = /(?:^|\n) {0,3}(?:-+|=+|\[[^\]\n]*\]:[^\n]*)[ \t]*$/;
+const ADDRESS = /^(?:https?:|www\.|[^@]+@)/i;
+
+/** Takes the link from a bare address in which the text ends: half of an address is another address. */
+function unlinkGrowing(drawn: DocumentFragment, text: string): void {
+  const link = [...drawn.querySelectorAll("a")].at(-1);
+  const address = link?.textContent ?? "";
+  const lastWord = text.slice(Math.max(text.lastIndexOf(" "), text.lastIndexOf("\n")) + 1);
+  if (ADDRESS.test(address) && lastWord.includes(address)) link?.replaceWith(address);
+}
 
 function escaped(text: string): string {
   return text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
@@ -126,7 +140,8 @@ export class MarkdownView {
   constructor(private readonly target: HTMLElement) {}
 
   show(given: string, isWriting: boolean, titles: readonly string[]): void {
-    const text = given.replaceAll("\r", ""); // The lexer tells lengths without them.
+    const plain = given.replaceAll("\r", ""); // The lexer tells lengths without them.
+    const text = isWriting ? plain.replace(UNDECIDED, "") : plain;
     const areSame = titles.join("\n") === this.titles.join("\n");
     if (!areSame || text.slice(0, this.settled) !== this.text.slice(0, this.settled)) this.restart();
     this.isDrawn &&= areSame && text === this.text && isWriting === this.isWriting;
@@ -163,7 +178,9 @@ export class MarkdownView {
     let part = this.target.lastElementChild;
     if (!part || part.childElementCount > MOST) this.target.append((part = document.createElement("div")));
     part.append(elements(done, this.titles));
-    this.tail = this.isDrawn ? [...elements(open, this.titles).childNodes] : [];
+    const tail = elements(this.isDrawn ? open : [], this.titles);
+    if (this.isWriting) unlinkGrowing(tail, text);
+    this.tail = [...tail.childNodes];
     part.append(...this.tail);
     const count = Object.keys(this.links).length;
     if (!this.isDrawn || this.isWriting || count === this.known) return;
