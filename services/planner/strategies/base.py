@@ -113,7 +113,10 @@ class Reading(ABC):
 
     def feed(self, text: str) -> str:
         """Read a part of the reply, and return the answer text to stream now."""
-        return self._text.feed(text) if self._text is not None else self._stream.feed(self._head.feed(text))
+        if self._text is not None:
+            return self._text.feed(text)
+        text = text if self._head.begun else self._head.feed(text)
+        return self._stream.feed(text) if text else ""
 
     def feed_call(self, piece: CallPiece) -> str:
         """The same for a part of a native tool call, which is not shown where none was asked for."""
