@@ -66,6 +66,8 @@ class ServerLink:
         self._seen_at = -_ANNOUNCED_S
         self._is_old = False
         """It has ended when it was asked in the way of the newest era."""
+        self._is_forgotten = False
+        """The server has said that it does not know the session."""
         self._outdated, self._opened = asyncio.Event(), asyncio.Event()
         self._scope: anyio.CancelScope
 
@@ -88,9 +90,10 @@ class ServerLink:
                 await self._opened.wait()
         return self.session
 
-    def reset(self, session: Session | None) -> None:
-        """Open the connection again, since this session is gone."""
+    def reset(self, session: Session | None, *, is_forgotten: bool = False) -> None:
+        """Open the connection again, since this session is gone. `is_forgotten`: the server itself has said so."""
         if session is not None and self.session is session:
+            self._is_forgotten = is_forgotten
             self._seen_at, self.session = time.monotonic(), None
             self._opened.clear()
             self._scope.cancel()
@@ -120,6 +123,8 @@ class ServerLink:
             logger.warning("mcp_server_lost", server=self.server.name, reason=reason[:200])
             if time.monotonic() - began > _STEADY_S:
                 pause_s = 0.0
+            if self._is_forgotten:  # The server is there, and has said so: a call waits for the new session.
+                self._is_forgotten, pause_s = False, min(pause_s, _MIN_PAUSE_S)
             if pause_s:
                 self._opened.set()
                 await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # noqa: S311, a spread and not a secret
