@@ -137,7 +137,6 @@ async def test_only_an_instance_without_a_connection_is_not_awaited(
 ) -> None:
     """One that has begun a call and says no more may be slow or stopped. The server knows that a killed one is gone."""
     monkeypatch.setattr(direct_calls, "_ANSWER_WITHIN_S", 60.0)
-    monkeypatch.setattr(direct_calls, "_PROBE_EVERY_S", 0.02)
     call = CallRequested(call_id="1", run_id=new_id(), tenant="default", tool="look", args={}, spec="0" * 24, step=1)
     one, probes = new_id(), asyncio.Event()
 
