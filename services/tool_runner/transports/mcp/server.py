@@ -66,9 +66,7 @@ class ServerLink:
         self._seen_at = -_ANNOUNCED_S
         self._is_old = False
         """It has ended when it was asked in the way of the newest era."""
-        self._is_forgotten = False
-        """The server has said that it does not know the session."""
-        self._outdated, self._opened = asyncio.Event(), asyncio.Event()
+        self._outdated, self._opened, self._wanted = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._scope: anyio.CancelScope
 
     @property
@@ -86,14 +84,15 @@ class ServerLink:
     async def opened(self) -> Session | None:
         """Return the session; of a connection that is being opened, once it is open. None: there is none now."""
         if self.session is None:
+            if self.server.command is None:  # A program is not started more often for it.
+                self._wanted.set()
             with anyio.move_on_after(_PATIENCE_S):
                 await self._opened.wait()
         return self.session
 
-    def reset(self, session: Session | None, *, is_forgotten: bool = False) -> None:
-        """Open the connection again, since this session is gone. `is_forgotten`: the server itself has said so."""
+    def reset(self, session: Session | None) -> None:
+        """Open the connection again, since this session is gone."""
         if session is not None and self.session is session:
-            self._is_forgotten = is_forgotten
             self._seen_at, self.session = time.monotonic(), None
             self._opened.clear()
             self._scope.cancel()
@@ -123,11 +122,12 @@ class ServerLink:
             logger.warning("mcp_server_lost", server=self.server.name, reason=reason[:200])
             if time.monotonic() - began > _STEADY_S:
                 pause_s = 0.0
-            if self._is_forgotten:  # The server is there, and has said so: a call waits for the new session.
-                self._is_forgotten, pause_s = False, min(pause_s, _MIN_PAUSE_S)
             if pause_s:
+                self._wanted.clear()
                 self._opened.set()
-                await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # noqa: S311, a spread and not a secret
+                with anyio.move_on_after(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311, a spread and not a secret
+                    await asyncio.sleep(_MIN_PAUSE_S)
+                    await self._wanted.wait()  # A call needs it: the server may be back.
                 self._opened.clear()
             pause_s = min(max(2 * pause_s, _MIN_PAUSE_S), _MAX_PAUSE_S)
 

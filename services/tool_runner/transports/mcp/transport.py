@@ -153,7 +153,7 @@ class McpConnection:
             for event in events_of(request, call, self._link.server, self._spec, result):
                 self._queue.put(event, len(getattr(event, "data", b"")))
         except NotDone:
-            self._link.reset(session, is_forgotten=True)
+            self._link.reset(session)
             self._queue.put(events.NoResponders(request))
         except ConnectionLost:
             if self._link.server.command is not None:  # Over HTTP others may go on.

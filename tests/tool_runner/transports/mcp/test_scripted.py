@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -267,6 +268,29 @@ def test_what_a_server_may_announce_is_bounded() -> None:
     assert not beyond({**LOOK, "description": "0"})
     names = [{"name": f"t{number}"} for number in range(1030)]
     assert len(beyond(*names)) == 7
+
+
+async def test_a_call_ends_the_pause_before_a_server_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It may be back since long: the pause, here for ever, is for a server that nobody needs."""
+    monkeypatch.setattr(random, "uniform", lambda *_: 1e6)
+    one = Running(Case("away", [], [], http=True), tmp_path)
+    link = ServerLink(one.server, asyncio.Event())
+    running = asyncio.create_task(link.run())
+    try:
+        await wait_until(lambda: "it is tried again" in (link.problem() or ""), what="it was tried, and is away")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-S", mcp_server.__file__, one.script, str(one.port)
+        )
+        try:
+            await wait_until(link.opened, what="there is a session")
+        finally:
+            process.kill()
+            await process.wait()
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 async def test_calls_of_another_tool_of_the_same_name(planner: Planner, start_runner: Start, tmp_path: Path) -> None:
