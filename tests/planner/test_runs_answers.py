@@ -220,6 +220,24 @@ async def test_an_answer_that_stays_cut_says_so(
     assert any(warning.startswith("the answer is cut: ") for warning in story.end.warnings)
 
 
+@pytest.mark.parametrize(
+    ("kind", "later"), [*((kind, None) for kind in KINDS), ("json", Say(status=503)), ("planned", Say(status=503))]
+)
+async def test_an_answer_that_breaks_for_good_keeps_what_was_shown(
+    plan: Plan, provider: ModelServer, kind: str, later: Say | None
+) -> None:
+    """The run fails: no other text follows what listeners have. A text that was asked for alone ends in the middle."""
+    agent, before, part, _ = KINDS[kind]
+    broken = Say(text=part, cut_after=len(part) // 7, pause_s=0.01)
+    provider.say(*before, broken, later or broken)
+    story = await (await plan(agents={"default": agent})).tell()
+    is_done = kind == "text_alone"
+    payload = story.end if is_done else story.end.payload
+    assert (story.end.type, payload.route) == (("done", "partial") if is_done else ("error", "error"))
+    assert payload.raw_answer == "".join(chunk.text for chunk in story.chunks())
+    assert WHOLE.startswith(payload.raw_answer)
+
+
 async def test_the_next_model_answers_instead_of_one_that_breaks_off(plan: Plan, provider: ModelServer) -> None:
     """Once the retries are used up."""
     provider.say(Say(text=CUT_ACTION, finish_reason="abort", times=2), answer(WHOLE))

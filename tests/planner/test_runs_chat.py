@@ -160,6 +160,29 @@ async def test_a_cancel_keeps_what_was_shown(plan: Plan, provider: ModelServer) 
     assert (story.end.payload.extra, story.end.payload.warnings) == (POSITIONS, ["cancelled"])
 
 
+@pytest.mark.parametrize("later", [None, Say(status=503), Say(status=401)], ids=["breaks", "fails", "is refused"])
+async def test_a_failure_keeps_what_was_shown(plan: Plan, provider: ModelServer, later: Say | None) -> None:
+    """Of all parts, also where the last request shows nothing: listeners have the text of the one before."""
+    broken = Say(text="Found some more.", cut_after=4, pause_s=0.01)
+    provider.say(FIRST, broken, later or broken)
+    story = await (await plan(agents=CHAT)).tell()
+    assert story.end.type == "error"
+    assert story.shown() == story.end.payload.raw_answer
+    assert "Let me look.Found some more.".startswith(story.end.payload.raw_answer)
+    assert len(story.end.payload.raw_answer) > len("Let me look.")
+    assert story.end.payload.extra == POSITIONS
+
+
+async def test_a_deadline_behind_a_failure_keeps_what_was_shown(plan: Plan, provider: ModelServer) -> None:
+    """While the next request waits for its provider."""
+    broken = Say(text="Let me look.", cut_after=3, pause_s=0.01)
+    provider.say(broken, Say(status=429, headers={"Retry-After": "5"}))
+    story = await (await plan(agents=CHAT)).tell(limits={"deadline_s": 1})
+    assert (story.end.reason, story.end.route) == ("budget_exhausted", "partial")
+    assert story.shown() == story.end.raw_answer
+    assert story.end.raw_answer not in {"", "No answer produced."}
+
+
 @pytest.mark.parametrize("limits", [{"max_steps": 1}, {"max_tool_calls": 0}, {"deadline_s": 1}], ids=str)
 async def test_a_spent_budget_keeps_what_was_said(plan: Plan, provider: ModelServer, limits: dict[str, Any]) -> None:
     """Before another part, before a call, and in the middle of a part."""

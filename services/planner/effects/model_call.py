@@ -66,7 +66,9 @@ async def ask(
             decision, answer = answer_of(consuming.result())
             publisher.hold()
             decision = _say_the_rest(publisher, reading, decision, answer)
-            decision = await _finished(publisher, decision, holds=is_recorded_next and not decision.restate)
+            # What was shown of a failed reply is read where no other reply follows.
+            is_held = is_recorded_next and not decision.restate and not isinstance(decision, Failed)
+            decision = await _finished(publisher, decision, holds=is_held)
         await publisher.drained()
         return None if publisher.superseded else decision
     finally:
@@ -146,7 +148,7 @@ async def _consume(
                 if part is not piece:
                     await asyncio.sleep(0)
     except ModelFailed as error:
-        return _failed(error, publisher.asked)
+        return _failed(error, publisher.asked, reading.shown)
     raise AssertionError("a model's stream ends with its Reply")
 
 
@@ -185,7 +187,7 @@ def _cut(decision: Decision, reply: Reply, shown: str) -> Invalid | Failed:
     return Failed(fault=fault, elsewhere=True, salvage=salvage, chance=RANDOM.random(), usage=reply.usage)
 
 
-def _failed(error: ModelFailed, asked: Asked) -> Failed:
+def _failed(error: ModelFailed, asked: Asked, shown: str) -> Failed:
     logger.info(
         "model_request_failed",
         model=asked.model,
@@ -199,6 +201,7 @@ def _failed(error: ModelFailed, asked: Asked) -> Failed:
         fault=error.fault,
         elsewhere=error.elsewhere,
         refusal=error.refusal,
+        shown=shown,
         retry_after_s=error.retry_after_s,
         chance=RANDOM.random(),
         # No provider reports the cost of a reply that broke off.

@@ -5,6 +5,7 @@ docs/rules/run.md, whose table a test plays.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from contracts.runs import inbox
 from contracts.runs.events import (
@@ -48,7 +49,11 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
     last = run.last_handling.get(incoming.owner, "")
     if incoming.attempt_token < last:
         return Abandon()  # A later handling has this message.
+    if handling.progress.shown is not None:
+        run = replace(run, shown=handling.progress.shown)
     command = _next(run, handling, rules)
+    if isinstance(command, Append) and terminal.lacks_shown(run, handling, command.events):
+        command = commands.ReadShown()
     if is_open and not incoming.is_first and last < incoming.attempt_token:
         # An earlier handling may be stopped now, so this one says first that it has the message. If the earlier one
         # recorded anything after this one has acknowledged the message, and died, nobody would go on with it; if it
@@ -157,10 +162,8 @@ def _cancel(run: Run, progress: Progress, cancel: inbox.CancelRequested) -> Comm
     """Supersede the model call first: the run ends with the text that listeners have received by then."""
     if run.asked is not None:
         return Append([Stopping(reason=cancel.reason)])
-    if run.undecided and progress.shown is None:
-        return commands.ReadShown()
     reason = run.stopping.reason if run.stopping is not None else cancel.reason
-    return Append([terminal.cancelled(with_unfinished(run, progress), reason, progress.shown or "")])
+    return Append([terminal.cancelled(with_unfinished(run, progress), reason)])
 
 
 def _open(run: Run, handling: Handling, request: RunRequested, rules: Rules) -> Command:
@@ -221,12 +224,8 @@ def _on_timer(run: Run, handling: Handling, timer: inbox.TimerFired, rules: Rule
 
 
 def _out_of(run: Run, progress: Progress, budget: str) -> Command:
-    """End or pause a run whose budget is spent. Of one message of parts, what was shown of the newest part is kept."""
-    if run.strategy_state.has_parts and run.asked is not None and progress.shown is None:
-        return commands.ReadShown()
-    later = with_unfinished(run, progress)
-    args = later.strategy_state.final_args(later, progress.shown) if progress.shown else None
-    return Append([budgets.out_of(later, budget, progress.now, args)])
+    """End or pause a run whose budget is spent."""
+    return Append([budgets.out_of(with_unfinished(run, progress), budget, progress.now)])
 
 
 def _wait(run: Run, handling: Handling, paused: Paused) -> Command:

@@ -55,7 +55,7 @@ MOVES: dict[str, tuple[str, ...]] = {
     "resumed, retry due": ("ack", "ack", "asked", "called, where calls wait", "ack", "ack"),
     "task_settled": ("ack", "task_settled", "task_settled", "task_settled", "task_settled, paused", "task_settled"),
     "tasks_paused": ("ack", "ack", "ack", "tasks_paused", "tasks_paused, paused", "tasks_paused"),
-    "poisoned": ("error", "error", "error", "error", "error", "error"),
+    "poisoned": ("error", "read, error", "read, error", "error", "read, error", "error"),
 }
 """By message: what it leads to in each of `STATES`. Names are of events; other words are explained on the page."""
 

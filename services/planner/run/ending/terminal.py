@@ -135,7 +135,7 @@ def budget_exhausted(run: Run, budget: str, args: dict[str, Any] | None = None) 
 
 def given_answer(run: Run) -> dict[str, Any]:
     """Return the answer after which the run went on, as arguments of a final response; that of all parts so far."""
-    if (parts := run.strategy_state.final_args(run)) is not None:
+    if (parts := run.strategy_state.final_args(run, run.shown)) is not None:
         return parts
     answer = run.step.answer if run.step is not None else None
     return {} if answer is None else {"answer": answer}
@@ -179,7 +179,7 @@ def _with_last_chunk(run: Run, handling: Handling, events: list[Event]) -> list[
         before = decision.message
     else:
         numbers = {"part": run.turn, "attempt": 1, "seq": 0}
-        parts = run.strategy_state.final_args(run, handling.progress.shown or "", is_whole=False) or {}
+        parts = run.strategy_state.final_args(run, run.shown, is_whole=False) or {}
         before = str(parts.get("answer", ""))
     if isinstance(end, Done) and len(end.raw_answer) - len(before) > MAX_SHOWN_ANSWER_BYTES // MAX_BYTES_PER_CHARACTER:
         end = end.model_copy(update=_with_answer_cut(end, MAX_SHOWN_ANSWER_BYTES))
@@ -217,26 +217,36 @@ def _proposed(run: Run, end: Event) -> list[PayloadProposed]:
 def failed(run: Run, fault: Fault, trace_id: str = "", *, refusal: str = "") -> Error:
     """A fault ended the run. `refusal`: what the model says in its refusal to answer; it is the answer."""
     trace = run.request.trace_id if run.request is not None else trace_id
-    args = {"answer": refusal} if refusal else run.strategy_state.final_args(run, is_whole=False) or {}
-    payload = _payload(run, "error", args, (fault.reason,))
+    payload = _payload(run, "error", {"answer": refusal} if refusal else _shown_args(run), (fault.reason,))
     payload = payload.model_copy(update={"route": "refusal"}) if refusal else payload
     return Error(
         error=fault.reason, code=fault.tool_code or fault.code, trace_id=trace, payload=payload, usage=run.usage
     )
 
 
-def cancelled(run: Run, reason: str, shown: str = "") -> Cancelled:
-    """A person or program cancelled the run. Legal even as its first fact.
-
-    `shown`: the part of an unfinished answer that listeners have received.
-    """
-    parts = run.strategy_state.final_args(run, shown, is_whole=False)
-    if parts is not None:
-        return Cancelled(reason=reason, payload=_payload(run, "cancelled", parts, ("cancelled",)), usage=run.usage)
-    payload = _payload(run, "cancelled", given_answer(run))
-    if shown.strip():
-        payload = payload.model_copy(update={"raw_answer": _cut(shown)})
+def cancelled(run: Run, reason: str) -> Cancelled:
+    """A person or program cancelled the run. Legal even as its first fact."""
+    warnings = ("cancelled",) if run.strategy_state.has_parts else ()
+    payload = _payload(run, "cancelled", _shown_args(run) or given_answer(run), warnings)
     return Cancelled(reason=reason, payload=payload, usage=run.usage)
+
+
+def _shown_args(run: Run) -> dict[str, Any]:
+    """Return what listeners have of the answer, as arguments of a final response; empty where that is none."""
+    parts = run.strategy_state.final_args(run, run.shown, is_whole=False)
+    return ({"answer": run.shown} if run.shown.strip() else {}) if parts is None else parts
+
+
+def lacks_shown(run: Run, handling: Handling, events: list[Event]) -> bool:
+    """Whether these events end a turn that has no decision, and what was shown of its answer is not read yet.
+
+    It stays where no other text follows it: after an error, a cancel, and in one message of parts.
+    """
+    end = events[-1] if events else None
+    if not run.undecided or handling.progress.shown is not None or not isinstance(end, Terminal):
+        return False
+    is_kept = not isinstance(end, Done) or run.strategy_state.has_parts
+    return is_kept and not any(isinstance(event, Step) for event in events)
 
 
 def fitting(record: Record) -> tuple[Record, bytes]:

@@ -186,6 +186,8 @@ class Run:
     """The conversation with the model; empty once the run has ended, since no model is asked any more."""
     conversation: Conversation | None = None
     """What was said before, which begins the history. It is no fact of this log: `RunLogs` adds it to an open run."""
+    shown: str = ""
+    """Of a turn without a decision: the answer text that listeners have. It is no fact of this log: `advance` adds it."""
     compactions: int = 0
     """Compactions of this turn after a context overflow."""
     rejected: list[Repaired] = field(default_factory=list)

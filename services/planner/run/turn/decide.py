@@ -103,7 +103,7 @@ def resolve_decision(run: Run, decision: Decision, now: int, rules: Rules) -> De
     - An invalid reply that may not be repaired any more becomes what can be salvaged from it.
     - A failed revision becomes the answer that was to be revised.
     - A reply that was cut becomes the part of the answer that it holds, where no other attempt follows.
-    - A failed call for the missing text of an answer becomes the answer without that text.
+    - A failed call for the missing text of an answer becomes the answer with what was shown of that text.
 
     A decision is resolved once, at `now`. The streamed text and the recorded events follow from that one resolution,
     even if the deadline passes in between.
@@ -120,7 +120,8 @@ def resolve_decision(run: Run, decision: Decision, now: int, rules: Rules) -> De
     ):
         resolved = _unrevised(run, decision) or _salvaged(decision)
         if resolved is None and run.final_args is not None:
-            resolved = Final(args=run.final_args, has_text=False, usage=decision.usage)
+            shown = {"answer": decision.shown, "route": "partial"} if decision.shown.strip() else {}
+            resolved = Final(args={**run.final_args, **shown}, has_text=bool(shown), usage=decision.usage)
     return replace(resolved or decision, resolved_at=now)
 
 

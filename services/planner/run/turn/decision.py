@@ -94,6 +94,8 @@ class Failed(_Common):
     """Another model may answer the same request."""
     refusal: str = ""
     """What the model says in its refusal to answer."""
+    shown: str = ""
+    """What listeners have of the answer in a reply that broke off."""
     retry_after_s: float | None = None
     """The pause that the provider asks for."""
     salvage: Final | None = None
