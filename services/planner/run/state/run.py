@@ -187,7 +187,7 @@ class Run:
     conversation: Conversation | None = None
     """What was said before, which begins the history. It is no fact of this log: `RunLogs` adds it to an open run."""
     shown: str = ""
-    """Of a turn without a decision: the answer text that listeners have. It is no fact of this log: `advance` adds it."""
+    """Of a turn without a decision: the answer as listeners have it. It is no fact of the log: `advance` adds it."""
     compactions: int = 0
     """Compactions of this turn after a context overflow."""
     rejected: list[Repaired] = field(default_factory=list)
