@@ -40,7 +40,8 @@ _OBJECT = re.compile(
     rf"\{{\s*[\"'](?:{'|'.join(sorted(_KEYS - {'answer', 'raw_answer'}))})[\"']\s*:|{_FRAGMENT.pattern}"
 )
 _STOPS = re.compile(
-    rf"(?P<close>{thoughts.CLOSING})|(?P<call>(?i:{notations.BEGINS})|{notations.LINE_BEGINS})"
+    rf"(?P<open>{thoughts.OPENING})|(?P<close>{thoughts.CLOSING})"
+    rf"|(?P<call>(?i:{notations.BEGINS})|{notations.LINE_BEGINS})"
     rf"|(?P<function>\(\s{{0,4}}\{{)|(?P<member>\"\s{{0,4}}:\s{{0,4}}\{{)"
     rf"|(?P<token>{notations.END_TOKENS})|(?P<wrapping></(?:answer|response)>)|(?P<object>{_OBJECT.pattern})",
     re.MULTILINE,
@@ -71,6 +72,7 @@ class Plain(NamedTuple):
 
 def read_plain(text: str, tools: AbstractSet[str] = frozenset(), *, is_expected: bool = False) -> Plain:
     """Read a whole text. `is_expected`: the model is known to leave out the marks that open its thoughts."""
+    text = text if is_expected else thoughts.without_later(text)
     parted = thoughts.apart(text, is_expected=is_expected)
     body = text[parted.start :]
     if (written := notations.find(body, tools)) is not None:
@@ -225,10 +227,13 @@ class TextStream:
             self._doubts += 1
             before = "".join(self._shown)
             whole, offset = before + text, len(before)
-            if stop.lastgroup == "close" and stop.end() == len(text) and self._doubts <= MAX_DOUBTS:
+            if stop.lastgroup in {"open", "close"} and stop.end() == len(text) and self._doubts <= MAX_DOUBTS:
                 self._held = text[stop.start() :]
                 return text[: stop.start()]
-            if self._doubts > MAX_DOUBTS or not self._is_text(whole, offset + stop.start(), str(stop.lastgroup)):
+            at = offset + stop.start()
+            if stop.lastgroup == "open" and not any(thoughts.on_line(whole, at, offset + stop.end())):
+                continue  # It is written in a sentence.
+            if self._doubts > MAX_DOUBTS or not self._is_text(whole, at, str(stop.lastgroup)):
                 self._is_over = True
                 return text[: stop.start()]
         unfinished = _UNFINISHED.search(text, max(0, len(text) - thoughts.MAX_MARK_CHARACTERS))

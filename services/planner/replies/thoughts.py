@@ -3,7 +3,7 @@
 - `MARKS` is the one table of marks, for all strategies, for texts that stream and for whole ones. Their case does not
   matter, blanks and attributes inside of tags neither.
 - A thought stands before what the model says: in front of a text, or outside of the objects of an action. Marks that a
-  text has further on are the text's own.
+  text has further on are its own, but for a pair that is no part of a sentence: what the pair encloses is left out.
 - Thoughts may be nested. Where fewer closing marks follow than were opened, the last one ends the thought.
 - A closing mark without an opening one ends a thought that began with the reply: the templates of some models hold the
   opening mark. It is a word of the text inside of code or quotes, and in the middle of a sentence.
@@ -117,6 +117,7 @@ MAX_TRIES = 16
 _MARKS = re.compile(f"{OPENING}|{CLOSING}")
 _OPENINGS = [re.compile(mark.opening) for mark in MARKS]
 _BOTH = [re.compile(f"(?P<open>{mark.opening})|(?P<close>{mark.closing})") for mark in MARKS]
+_OPENING = re.compile(OPENING)
 _SAID = re.compile(r"\S")
 _CODE = re.compile(r"```|`|\n")
 _IN_TEXT = re.compile(rf"(?P<channel>{CHANNELS})|(?P<close>{CLOSING})|(?P<open>{OPENING})")
@@ -176,6 +177,23 @@ def apart(text: str, *, is_expected: bool = False) -> Parted:
     return Parted(body[end:], end, thought, is_open, is_unopened)
 
 
+def without_later(text: str) -> str:
+    """Leave out thoughts in the middle: the opening mark begins or ends a line, the closing one is alone on its own."""
+    start, is_open = _behind(text, _said(text, 0))
+    at, begin, kept, code = start, 0, list[str](), None
+    for token in () if is_open else _OPENING.finditer(text, start):
+        code, number = code or Code(text, start, goes_on=True), opens(text, token.start())
+        if token.start() < at or number is None or not any(on_line(text, *token.span())) or token.start() in code:
+            continue
+        if (end := end_of(text, token.start(), number)) is None:
+            break
+        at, line = end, text[text.rfind("\n", 0, end) + 1 : end].strip()
+        if re.fullmatch(MARKS[number].closing, line) and on_line(text, end, end)[1]:
+            kept.append(text[begin : token.start()])
+            begin = at = _said(text, end)
+    return "".join([*kept, text[begin:]])
+
+
 def _behind(text: str, start: int) -> tuple[int, bool]:
     """Return the end of the thoughts that are opened from `start` on, and whether one that begins there stays open."""
     while (number := opens(text, start)) is not None:
@@ -226,7 +244,7 @@ def closing_marks(text: str, start: int) -> Iterator[re.Match[str]]:
             continue
         if token.lastgroup == "open":
             depth += 1
-        elif depth and token.lastgroup == "close" and not _is_alone(text, token):
+        elif depth and token.lastgroup == "close" and not all(on_line(text, *token.span())):
             depth -= 1
         else:
             depth = 0
@@ -258,9 +276,10 @@ class Code:
         return number > 0 and at < self._ends[number - 1]
 
 
-def _is_alone(text: str, mark: re.Match[str]) -> bool:
-    before, after = text[max(0, mark.start() - 9) : mark.start()], text[mark.end() : mark.end() + 9]
-    return before.rstrip(" \t").endswith("\n") and after.lstrip(" \t")[:1] in {"", "\n", "\r"}
+def on_line(text: str, start: int, end: int) -> tuple[bool, bool]:
+    """Return whether a mark begins its line, which is not the first one, and whether it ends it."""
+    before, after = text[max(0, start - 9) : start], text[end : end + 9]
+    return before.rstrip(" \t").endswith("\n"), after.lstrip(" \t")[:1] in {"", "\n", "\r"}
 
 
 def is_word(text: str, mark: re.Match[str], *, in_sentence: bool = True) -> bool:

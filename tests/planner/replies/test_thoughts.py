@@ -4,7 +4,8 @@ import pytest
 
 from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.answer_stream import AnswerStream
-from services.planner.replies.thoughts import Head, apart
+from services.planner.replies.plain_text import TextStream, read_plain
+from services.planner.replies.thoughts import Head, apart, without_later
 from services.planner.strategies.base import FORGOTTEN_AFTER, Habit, ThinkingFirst
 
 DRAFT = '{"next_node": "final_response", "args": {"answer": "A draft."}}'
@@ -67,6 +68,24 @@ def test_every_mark_encloses_a_thought(opening: str, closing: str, thought: str)
 def test_marks_in_an_answer_are_its_own(text: str) -> None:
     """In code, in quotes, in pairs and in the middle of sentences."""
     assert apart(text) == (text, 0, None, False, False)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+@pytest.mark.parametrize(("opening", "closing"), [mark for mark in MARKS if "<|channel|>" not in "".join(mark)])
+def test_a_thought_in_the_middle_is_left_out(opening: str, closing: str, size: int) -> None:
+    """What stands before it stays, and nothing of it streams, whatever the parts are."""
+    closing = closing.removesuffix("\n<|begin_of_solution|>")
+    for text, answer in (
+        (f"Tea.\n\n{opening}\nHm `b.\n{closing}\n\nHello.", "Tea.\n\nHello."),
+        (f"Tea, {opening}\nHm.\n  {closing}\nhello\n{opening}Hm.\n{closing}\nthere.", "Tea, hello\nthere."),
+        (f"```\n{opening}\nHm.\n{closing}\n```\nis code.", None),
+        (f"Tea in {opening}Hm.{closing} and\nhello.", None),
+    ):
+        assert read_plain(text).text == (text if answer is None else answer)
+        stream = TextStream(AnswerStream(amid_prose=False))
+        shown = "".join(stream.feed(text[at : at + size]) for at in range(0, len(text), size))
+        assert (answer or text).startswith(shown)
+        assert len(shown) > 2
 
 
 @pytest.mark.parametrize(
@@ -141,12 +160,15 @@ def test_a_model_is_known_by_its_replies() -> None:
         "`</think>`",
         "a </think> b ",
         "<think>x</think>",
+        "\n<think>\n",
+        "\n<think>\nx\n</think>\n",
     ],
 )
 def test_a_model_that_repeats_itself_stops_nobody(unit: str) -> None:
     """A quarter of a megabyte of marks takes a moment, whole and in parts."""
     text = unit * (250_000 // len(unit))
     apart(text)
+    without_later(text)
     for head in (Head(), Head(is_expected=True)):
         for at in range(0, len(text), 64):
             head.feed(text[at : at + 64])
