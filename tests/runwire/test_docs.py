@@ -98,7 +98,7 @@ async def test_the_page_on_tables_runs(gateway_url: str, tmp_path: Path) -> None
     for text in ("imported", "people", "number  Deals", '"Name":"Bo"', '"Ann"'):
         assert text in printed, printed
     assert "Bo" not in printed.splitlines()[-1]
-    assert (tmp_path / "again.csv").read_text() == "Name,Status,Deals\nAnn,open,4\nBo,done,2\n"
+    assert (tmp_path / "again.csv").read_text("utf-8") == "\ufeffName,Status,Deals\nAnn,open,4\nBo,done,2\n"
     await run_python("tables.md", {"URL": gateway_url, "__name__": __name__})
 
 

@@ -135,6 +135,7 @@ async def export(
     client: Client,
     table: Table,
     file: Output = None,
+    bom: Annotated[bool, typer.Option("--bom", help="Begin with a byte order mark, which Excel needs.")] = False,
 ) -> None:
     """Export a table as CSV."""
-    await _write(client.export_table(table), file)
+    await _write(client.export_table(table, bom=bom), file)
