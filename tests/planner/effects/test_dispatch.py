@@ -133,7 +133,7 @@ async def test_an_instance_that_does_not_answer(
 
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_only_an_instance_without_a_connection_is_not_awaited(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
 ) -> None:
     """One that has begun a call and says no more may be slow or stopped. The server knows that a killed one is gone."""
     monkeypatch.setattr(direct_calls, "_ANSWER_WITHIN_S", 60.0)
@@ -146,8 +146,8 @@ async def test_only_an_instance_without_a_connection_is_not_awaited(
     async def on_probe(_: Msg) -> None:
         probes.set()
 
-    async with connected(nats_server.url, "planner") as bus:
-        instance = await nats.connect(nats_server.url)
+    async with connected(own_nats_server.url, "planner") as bus:
+        instance = await nats.connect(own_nats_server.url)
         await instance.subscribe(subjects.direct_call(one), cb=begin)
         await instance.subscribe(subjects.direct_status(one), cb=on_probe)
         await instance.flush()
