@@ -28,7 +28,7 @@ _IMMEDIATE_RESTARTS = 3
 """Restarts without a pause: the reason for an exit is mostly over, and work waits."""
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.3, 10.0
 _STABLE_S = 5.0
-"""A process that ran that long is restarted at once again."""
+"""A process that ran that long has worked: its next restart has no pause again."""
 _STOP_TIMEOUT_S = 8.0
 _RESTART_TIMEOUT_S = 1.5
 """Seconds between SIGTERM and SIGKILL for a process that is to be restarted."""

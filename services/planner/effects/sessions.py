@@ -272,7 +272,7 @@ class Sessions:
                 if not self._opening[address]:
                     await self._entries.write(address, session)
             case decide.Begin(run, seq, again):
-                # Only a run that waits for its turn, by its own log, is told the first time.
+                # The first `RunBegins` is sent only to a run whose log says that it is still queued.
                 last = None if again else await last_record(self._bus, tenant, run)
                 if again or (last is not None and {*types_in(last.headers)} <= {"queued", "input_added"}):
                     body, name = inbox.RunBegins(session_seq=seq), f"begin-{seq}" if again else "begin"
