@@ -49,10 +49,10 @@ class Holder:
 
 
 @pytest.fixture
-async def holders(nats_server: NatsServer) -> AsyncIterator[list[Holder]]:
-    """Three planners."""
+async def holders(own_nats_server: NatsServer) -> AsyncIterator[list[Holder]]:
+    """Three planners, on a server where no other test has left a message."""
     async with AsyncExitStack() as stack:
-        found = [Holder(await stack.enter_async_context(provisioned(nats_server.url))) for _ in range(3)]
+        found = [Holder(await stack.enter_async_context(provisioned(own_nats_server.url))) for _ in range(3)]
         yield found
         for holder in found:
             await holder.lists.stop()
