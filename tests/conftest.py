@@ -15,6 +15,7 @@ import certifi
 import pytest
 from hypothesis import HealthCheck, settings
 from pydantic_settings import EnvSettingsSource
+from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
 from tests.support import samples
 from tests.support.nats_server import NatsServer
@@ -112,6 +113,30 @@ def pytest_collection_finish(session: pytest.Session) -> Generator[None]:
     yield
     for item, known in zip(session.items, ids, strict=True):
         item._id = known
+
+
+class _Groups(LoadGroupScheduling):  # type: ignore[misc]
+    """Goes on without a worker that died. That of pytest-xdist 3.8 hands out what had ended too, and may hang."""
+
+    def remove_node(self, node: Any) -> str | None:
+        """Leave to others what the worker had not begun. Returns the test that it died in."""
+        tests = [test for unit in self.assigned_work.pop(node).values() for test, ended in unit.items() if not ended]
+        for test in tests[1:]:
+            self.workqueue.setdefault(self._split_scope(test), {})[test] = False
+        for other in self.nodes:
+            self._reschedule(other)
+        return tests[0].rpartition("@")[0] if tests else None
+
+    def schedule(self) -> None:
+        """Give each worker two groups, or the end: it begins with a test when it knows what follows."""
+        for _ in range(2):
+            super().schedule()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupScheduling | None:
+    """Choose who shares out the tests."""
+    return _Groups(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(optionalhook=True)
