@@ -3,6 +3,7 @@
 Servers are real: they come with the development environment, and each worker of a run has its own.
 """
 
+import contextlib
 import functools
 import os
 import ssl
@@ -13,6 +14,7 @@ from typing import Any
 
 import certifi
 import pytest
+import pytest_timeout  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, settings
 from pydantic_settings import EnvSettingsSource
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
@@ -27,6 +29,11 @@ LIMIT_S, SLACK = 5, 4
 """A test outside `tests/system` may take so long on a quiet machine. It fails where it takes four times that and, on a
 machine with more to do than cores, so much longer: processes start slowly beside other work, and a library that is
 imported for the first time is compiled."""
+FIXTURES_S = 180
+"""So long may all fixtures of a test take to begin, and to end: pytest-timeout limits functions alone, since the first
+test that uses a running system starts it. `make test` ends a worker in which one test takes 300 s."""
+BUILDS = ("chaos", "compose")
+"""Marks of tests that may take longer: they build, and kill for minutes."""
 TESTS = Path(__file__).parent
 SYSTEM = TESTS / "system"
 LITELLM = Path("planner/models")
@@ -156,10 +163,32 @@ def _system_of(item: pytest.Item | None) -> str | None:
     return next((name for name in SYSTEMS if name in used), None)
 
 
+@contextlib.contextmanager
+def _fixtures_limited(item: pytest.Item) -> Iterator[None]:
+    """Fail what waits without an end in a fixture, or for a loop's tasks and threads at its end; the trace names it."""
+    if any(map(item.get_closest_marker, BUILDS)):
+        yield
+        return
+    limit = pytest_timeout.Settings(FIXTURES_S, "signal", func_only=False, disable_debugger_detection=False)
+    item.ihook.pytest_timeout_set_timer(item=item, settings=limit)
+    try:
+        yield
+    finally:
+        item.ihook.pytest_timeout_cancel_timer(item=item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
+    """Limit the start of servers."""
+    with _fixtures_limited(item):
+        yield
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
     """End a shared system with its last test, not with the session: it takes a tenth of a core while it idles."""
-    yield
+    with _fixtures_limited(item):
+        yield
     name = _system_of(item)
     if isinstance(item, pytest.Function) and name is not None and name != _system_of(nextitem):
         for fixture in item._fixtureinfo.name2fixturedefs[name]:
@@ -173,7 +202,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "call" and report.passed and not item.path.is_relative_to(SYSTEM):
         limit = LIMIT_S * SLACK * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-        if report.duration > limit and not any(map(item.get_closest_marker, ("chaos", "compose"))):
+        if report.duration > limit and not any(map(item.get_closest_marker, BUILDS)):
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid} took {report.duration:.1f} s of {limit:.1f}: tests/conftest.py, LIMIT_S"
     return report
