@@ -44,10 +44,13 @@ async def test_a_tool_that_the_request_names_is_waited_for_while_it_restarts(
     assert (story.end.type, story.end.warnings) == ("done", []), story.end
 
 
+@pytest.mark.parametrize(("wait_s", "connected_s"), [(0.3, 0), (600, 3600)])
 async def test_a_tool_that_the_request_names_and_that_does_not_come_ends_the_run(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, wait_s: float, connected_s: float
 ) -> None:
-    """With its name, after a while."""
-    monkeypatch.setattr(model_requests, "ABSENT_TOOLS_WAIT_S", 0.3)
-    story = await (await plan(tools={})).tell(cause="job", tools=["never"], job=JobRequested(tool="never", args={}))
+    """With its name: after a while, or at once where the planner has long known that there is none."""
+    monkeypatch.setattr(model_requests, "ABSENT_TOOLS_WAIT_S", wait_s)
+    planning = await plan(tools={})
+    planning.catalogue._bus.up_since -= connected_s
+    story = await planning.tell(cause="job", tools=["never"], job=JobRequested(tool="never", args={}))
     assert (story.end.code, "never" in story.end.error) == ("unknown_tool", True)

@@ -34,7 +34,7 @@ from services.shared.tools.catalogue import Catalogue
 logger = structlog.get_logger(__name__)
 
 ABSENT_TOOLS_WAIT_S = 5.0
-"""A run waits this long for unavailable tools that its agent names."""
+"""A run waits this long for tools that its agent or request names and that may be restarting."""
 JUDGEMENT_TIMEOUT_S = 30.0
 """Limit of a triage or a critique. A run whose triage or critique takes longer continues without it."""
 
@@ -79,11 +79,11 @@ class ModelRequests:
         return Fault(code="vision_unsupported", reason=f"{model} does not take images")
 
     def lacks_tools(self, request: RunRequested) -> bool:
-        """Whether a tool that the run's agent names is unavailable."""
-        return bool(self.deployment.absent(request, self.catalogue.live()))
+        """Whether a tool that the request or the run's agent names is unavailable, and may be restarting."""
+        return self.catalogue.may_return(self.deployment.absent(request, self.catalogue.live()))
 
     async def await_tools(self, request: RunRequested) -> None:
-        """Wait until the agent's tools are available, at most some seconds: they may be starting."""
+        """Wait until the named tools are available, at most some seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ABSENT_TOOLS_WAIT_S):
                 while self.lacks_tools(request):

@@ -13,6 +13,7 @@ Calls of tools that change nothing, for no run: what the gateway answers with, a
 import asyncio
 import contextlib
 import time
+from collections.abc import Iterable
 
 import structlog
 from pydantic import ValidationError
@@ -43,6 +44,8 @@ _READ_BACK_S = 3.0
 _SETTLING_S = 10.0
 _MAX_PINNED_SPECS = 4096
 _REFUSED_TIMEOUT_S = 1.0
+_RESTART_S = 60.0
+"""A tool that restarts is back within this time."""
 _EXPIRY_SLACK_S = 5.0
 
 
@@ -56,6 +59,8 @@ class Catalogue:
         """Grows with every change of `live()`."""
         self._next_version = asyncio.Event()
         self._live: dict[str, ToolSpec] = {}
+        self._gone_at: dict[str, float] = {}
+        """Tool that has left `live()` -> when, by the monotonic clock."""
         self._raw: dict[str, bytes] = {}
         self.pinned: dict[str, ToolSpec] = {}
         """Digest -> a specification that was read before."""
@@ -87,6 +92,11 @@ class Catalogue:
     def live(self) -> dict[str, ToolSpec]:
         """Return the present tools by name."""
         return dict(self._live)
+
+    def may_return(self, absent: Iterable[str]) -> bool:
+        """Whether one of these absent tools may be restarting. Shortly after a connect any may: which were there?"""
+        recent = time.monotonic() - _RESTART_S
+        return any(max(self._bus.up_since, self._gone_at.get(name, 0.0)) > recent for name in absent)
 
     async def change(self) -> None:
         """Return after the next change of `live()`."""
@@ -138,7 +148,10 @@ class Catalogue:
         # An entry that cannot be parsed does not remove the known tool.
         specs = {key: changed.get(key) or kept.get(key) for key in raw}
         self._raw = raw
+        now, before = time.monotonic(), self._live
         self._live = {spec.name: spec for spec in specs.values() if spec is not None}
+        gone_at = {**self._gone_at, **dict.fromkeys(before.keys() - self._live.keys(), now)}
+        self._gone_at = {name: at for name, at in gone_at.items() if now - at < _RESTART_S}
         self.version += 1
         reached, self._next_version = self._next_version, asyncio.Event()
         reached.set()

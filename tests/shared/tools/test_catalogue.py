@@ -60,6 +60,23 @@ async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(
     await seen.stop()
 
 
+async def test_a_tool_that_has_just_left_may_return(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may only shortly after a connect, when nobody knows what has left."""
+    seen = await Catalogue(bus).start()
+    assert seen.may_return(["never"])
+    assert not seen.may_return([])
+    bus.up_since -= 100
+    await put(bus, "tool.brief", encoded(ToolSpec(name="brief")))
+    await wait_until(seen.live, what="the tool is seen")
+    await put(bus, "tool.brief", b"")
+    await wait_until(lambda: not seen.live(), what="the tool is gone")
+    assert seen.may_return(["never", "brief"])
+    assert not seen.may_return(["never"])
+    monkeypatch.setattr(tool_catalogue, "_RESTART_S", 0.0)
+    assert not seen.may_return(["brief"])
+    await seen.stop()
+
+
 async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
