@@ -105,7 +105,7 @@ def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
         deletions=deletions,
         runs=runs,
         sessions=sessions,
-        index=Index(bus),
+        index=Index(bus, sessions),
         artifacts=artifacts,
         access=access,
         inliner=Inliner(artifacts),

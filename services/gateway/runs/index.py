@@ -23,6 +23,7 @@ import sqlite3
 import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import orjson
@@ -40,6 +41,7 @@ from services.gateway.errors import InvalidInput, Problem, TryAgain
 from services.messaging.connection import Bus, unix_seconds
 from services.messaging.errors import BusError, Refused, Unsure
 from services.messaging.kv import Bucket, Entry
+from services.shared.sessions.state import Session
 
 PAGE_CURSOR = r"^[A-Za-z0-9_-]{30}$"
 """The 22 bytes of a key, in base64url."""
@@ -75,11 +77,15 @@ class _Run(Protocol):
     def status(self) -> RunStatus: ...
 
 
-class Index:
-    """Reads the index."""
+class _Sessions(Protocol):
+    async def find(self, tenant: str, session_id: str, *, is_current: bool) -> Session | None: ...
 
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+
+class Index:
+    """Reads the index. `sessions`: their logs."""
+
+    def __init__(self, bus: Bus, sessions: _Sessions) -> None:
+        self._bus, self._sessions = bus, sessions
         self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=2)
         self._known = sqlite3.connect("")
         """The entries of the sequences from `_begin` to `_end`. Texts are hashes here, which keeps rows short."""
@@ -111,7 +117,7 @@ class Index:
         budget = MAX_ENTRIES_READ
         now, answered = asyncio.get_running_loop().time(), self._answered.pop(caller.tenant, {})
         await asyncio.gather(
-            *(self._caught_up(caller.tenant, read) for until, read in answered.values() if until > now)
+            *(self._caught_up(kind, caller.tenant, read) for until, read in answered.values() if until > now)
         )
         await self._catch_up()
         while before is not None and len(found) < limit:
@@ -137,25 +143,35 @@ class Index:
         if len(known) > _MAX_ANSWERED:
             del known[next(iter(known))]
 
-    async def _caught_up(self, tenant: str, read: Answered) -> None:
+    async def _caught_up(self, kind: type[BaseModel], tenant: str, read: Answered) -> None:
         with suppress(BusError, Problem):
             status = (await read()).status()
-            await self.follows(tenant, status.requested_at, status)
+            if kind is RunStatus:
+                await self.follows(tenant, status.requested_at, status)
+            elif status.session_id is not None:
+                await _until(partial(self._has_session, tenant, status.session_id, status))
 
     async def follows(self, tenant: str, requested_at: int, status: RunStatus) -> None:
         """Return once lists show a run as `status` does, which its log says: planners write its entry a moment later.
 
         Lists may lag behind all the same when that takes longer than a second.
         """
-        key, pause_s = keys.run_key(tenant, requested_at, status.run_id), _LAG_S
-        with suppress(TimeoutError, BusError):
-            async with asyncio.timeout(_MAX_LAG_S):
-                while True:
-                    entry = (await self._bucket.get(key)).parsed(RunStatus)
-                    if entry is not None and (entry.status, entry.waits) == (status.status, status.waits):
-                        return
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, 0.05)
+        key = keys.run_key(tenant, requested_at, status.run_id)
+
+        async def has_run() -> bool:
+            entry = (await self._bucket.get(key)).parsed(RunStatus)
+            return entry is not None and (entry.status, entry.waits) == (status.status, status.waits)
+
+        await _until(has_run)
+
+    async def _has_session(self, tenant: str, session_id: str, status: RunStatus) -> bool:
+        """Whether the entry of a session is newer than the end of a run; also of one that is deleted."""
+        session = await self._sessions.find(tenant, session_id, is_current=True)
+        if session is None:
+            return True
+        key = keys.session_entry_key(tenant, session.created_at, keys.session_key(session_id))
+        entry = (await self._bucket.get(key)).parsed(SessionEntry)
+        return entry is not None and entry.updated_at >= (status.ended_at or 0)
 
     def _older(self, place: str, before: bytes, fields: dict[str, tuple[str, ...]], limit: int) -> list[bytes]:
         """Return the next keys below `before`, as far as none is missing between them."""
@@ -247,6 +263,16 @@ class Index:
     async def _forget(self) -> None:
         """Begin anew with the next request: a server that was restored counts its messages again."""
         self._end = 0
+
+
+async def _until(shown: Callable[[], Awaitable[bool]]) -> None:
+    """Return once that is shown, or after a second."""
+    pause_s = _LAG_S
+    with suppress(TimeoutError, BusError):
+        async with asyncio.timeout(_MAX_LAG_S):
+            while not await shown():
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, 0.05)
 
 
 def _decoded(cursor: str) -> bytes:

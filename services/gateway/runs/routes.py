@@ -4,6 +4,7 @@ For people who build: what lies behind the events of a run, its records and the 
 """
 
 import asyncio
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import Header, Query, Request, Response
@@ -325,6 +326,7 @@ async def chat(parts: GatewayParts, request: Request, caller: RequestCaller, art
         found = await parts.streams.while_connected(request.receive, result, detail, caller, run_id=accepted.run)
     shown = parts.inliner.shown(caller.tenant, found, artifacts)
     found, _ = await asyncio.gather(shown, parts.index.follows(caller.tenant, accepted.requested_at, found))
+    parts.index.answered(caller.tenant, accepted.run, partial(parts.runs.current, caller, accepted.run))
     ids = {"run_id": accepted.run, "session_id": accepted.session_id}
     if found.payload is None:
         waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.paused)

@@ -18,6 +18,7 @@ from services.shared.runs.waiting import status_of
 from tests.gateway.runs.test_routes import inbox, status
 from tests.support.gateways import Served, Writer, paused, serving
 from tests.support.nats_server import NatsServer
+from tests.support.session_writer import SessionWriter
 from tests.support.waiting import wait_until
 
 
@@ -89,6 +90,28 @@ async def test_a_list_after_an_answer_shows_what_it_said(served: Served, bus: Bu
     assert (await answering).json()["status"] == "done"
     listed = await asked if waits else await served.http.get("/v1/runs", params={"session_id": session})
     assert [(each["run_id"], each["status"]) for each in listed.json()["runs"]] == [(run, "done")]
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_list_of_sessions_after_an_answer_shows_its_session(served: Served, bus: Bus, *, is_new: bool) -> None:
+    """Whose entry is written a moment after that of the run."""
+    query, session = f"listed {new_id()}", SessionWriter(bus, new_id())
+    answering = asyncio.create_task(served.http.post("/chat", json={"query": query, "session_id": session.session_id}))
+    run = await requested_run(bus, query)
+    await session.start()
+    await session.begin(run)
+    if not is_new:
+        await session.enter()
+    writer = Writer(bus, run=run)
+    await writer.open()
+    await writer.done()
+    assert (await answering).json()["status"] == "done"
+    listing = asyncio.create_task(served.http.get("/v1/sessions"))
+    assert not (await asyncio.wait({listing}, timeout=0.2))[0]
+    await session.end(run)
+    await session.enter()
+    listed = {each["session_id"]: each for each in (await listing).json()["sessions"]}
+    assert listed[session.session_id]["current_run"] is None
 
 
 async def test_chat_accepts_the_fields_of_a_run(served: Served, bus: Bus) -> None:

@@ -11,7 +11,9 @@ from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.auth.key_lines import new_key
 from services.gateway.runs import index as gateway_module
-from services.gateway.runs.index import Index
+from services.gateway.runs.index import Deletions, Index
+from services.gateway.runs.reader import RunReader
+from services.gateway.sessions.reader import SessionReader
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from tests.support.buses import provisioned
@@ -61,9 +63,15 @@ async def test_runs_are_listed_newest_first_page_by_page(shared_nats: NatsServer
         assert (await listed(served, headers, status="error"))[0] == []
 
 
+def index_of(bus: Bus) -> Index:
+    """What lists are made of."""
+    deletions = Deletions(bus)
+    return Index(bus, SessionReader(bus, RunReader(bus, deletions), deletions))
+
+
 async def test_a_new_run_does_not_shift_pages(bus: Bus) -> None:
     """A cursor is a key, not an offset."""
-    gateway_index = Index(bus)
+    gateway_index = index_of(bus)
     made = await index(bus, "pager", 6)
     first, cursor = await gateway_index.page(RunStatus, Caller(tenant="pager"), 3)
     entry = RunStatus(run_id=new_id(), status="running", requested_at=1_800_000_000_000)
@@ -81,13 +89,13 @@ async def test_invalid_entries_are_left_out(bus: Bus) -> None:
     await bus.publish(f"$KV.runs.{keys.run_key('odd', 1, new_id())}", b"{}")
     await bus.publish(f"$KV.runs.{keys.run_key('odd', 2, new_id())}", b"", {"KV-Operation": "DEL"})
     await bus.publish("$KV.runs.odd.not-a-key", b"{}")
-    runs, cursor = await Index(bus).page(RunStatus, Caller(tenant="odd"), 10)
+    runs, cursor = await index_of(bus).page(RunStatus, Caller(tenant="odd"), 10)
     assert ([run.run_id for run in runs], cursor) == (made[::-1], None)
 
 
 async def test_entries_vanish_without_a_marker_change_and_come_back(bus: Bus) -> None:
     """What is known of the bucket only proposes: a purged run is gone, and one that has ended runs no longer."""
-    bucket, gateway_index, caller = Bucket(bus, keys.RUNS_BUCKET), Index(bus), Caller(tenant="changing")
+    bucket, gateway_index, caller = Bucket(bus, keys.RUNS_BUCKET), index_of(bus), Caller(tenant="changing")
     made = await index(bus, caller.tenant, 4)
     assert await shown(gateway_index, caller) == made[::-1]
     places = {run: keys.run_key(caller.tenant, 1_700_000_000_000 + number, run) for number, run in enumerate(made)}
@@ -122,7 +130,7 @@ async def test_short_pages_show_each_run_once(bus: Bus, monkeypatch: pytest.Monk
         made += await index(bus, caller.tenant, 30, at=unix_ms() - 40_000 + 10_000 * number)
         await index(bus, f"other-{number}", 90)
         await Bucket(bus, keys.RUNS_BUCKET).purge(f"other-{number}.*")
-    gateway_index = Index(bus)
+    gateway_index = index_of(bus)
     assert await shown(gateway_index, caller, 7) == made[::-1]
     assert (
         await shown(gateway_index, caller, 7, status="running")
@@ -136,7 +144,7 @@ async def test_short_pages_show_each_run_once(bus: Bus, monkeypatch: pytest.Monk
 async def test_a_pinned_key_reads_its_users_runs_only(bus: Bus) -> None:
     """And no other user's, whatever it asks for."""
     made = await index(bus, "pinned", 6)
-    gateway_index, ann = Index(bus), Caller(tenant="pinned", user_id="ann")
+    gateway_index, ann = index_of(bus), Caller(tenant="pinned", user_id="ann")
     assert await shown(gateway_index, ann) == []
     entry = RunStatus(run_id=made[2], status="done", requested_at=1_700_000_000_002, user_id="ann")
     await Bucket(bus, keys.RUNS_BUCKET).put(keys.run_key("pinned", 1_700_000_000_002, made[2]), entry)
@@ -149,7 +157,7 @@ async def test_a_pinned_key_reads_its_users_runs_only(bus: Bus) -> None:
 async def test_a_page_costs_as_much_whatever_is_kept(bus: Bus, shared_nats: NatsServer) -> None:
     """Counted in messages, for a page, its next one, and filters that match little or nothing."""
     async with provisioned(shared_nats.url) as own:
-        gateway_index, caller = Index(own), Caller(tenant="counted")
+        gateway_index, caller = index_of(own), Caller(tenant="counted")
         counts = []
         for number in (100, 1500):
             await index(bus, caller.tenant, number, at=unix_ms())
