@@ -14,7 +14,7 @@ _EXIT_FAILED, _EXIT_INTERRUPTED = 1, 130
 def main() -> None:
     """Run a command of the `runwire` script."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # `exit_codes.end` has it raise KeyboardInterrupt again
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # `printing.end` has it raise KeyboardInterrupt again
     # No character fails that a terminal cannot show, and nothing that is printed where `>&-` closed a stream.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123, open until the end; pathlib is not needed
     sys.stderr = sys.stderr or sys.stdout

@@ -26,8 +26,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from runwire.cli.contexts import NAMED
-
 COMMANDS = {
     "up": "Start everything on this machine and stay in the foreground. Data is kept under RUNWIRE_DATA_DIR "
     "(.runwire).",
@@ -155,10 +153,10 @@ def _main(
     ] = None,
 ) -> None:
     """Run LLM agents on your own machines."""
-    NAMED.set(named)
+    if named:
+        os.environ["RUNWIRE_CONTEXT"] = named  # `frame` reads it.
     if context.invoked_subcommand in {"up", "doctor"}:
-        from runwire.cli.exit_codes import EXIT_FAILED  # noqa: PLC0415, other commands read no files
-        from runwire.cli.printing import print_error  # noqa: PLC0415
+        from runwire.cli.printing import EXIT_FAILED, print_error  # noqa: PLC0415, other commands read no files
         from runwire.local import configuration  # noqa: PLC0415
         from runwire.local.supervisor import CannotLaunch  # noqa: PLC0415
 

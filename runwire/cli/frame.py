@@ -4,14 +4,19 @@ A command that asks the gateway is a coroutine function that is registered with 
 client; it returns what is `Found`, an exit code, or nothing. An argument that is marked with an `Id` takes any unique
 beginning of one, and arrives whole. A command that asks none is a function or coroutine function that is registered
 with `works`.
+
+Contexts: gateways with a name, each with its API key, as `runwire context` keeps them for this user. A context's key is
+sent to its own gateway alone.
 """
 
 import asyncio
 import functools
 import inspect
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
@@ -20,10 +25,9 @@ from pydantic_core import to_jsonable_python
 from typer.core import TyperCommand, TyperGroup
 
 from contracts.wire.names import ID
-from runwire.cli import contexts
-from runwire.cli.exit_codes import EXIT_FAILED, end
-from runwire.cli.printing import ERR, OUT, marked, one_line, print_json, print_table
+from runwire.cli.printing import ERR, EXIT_FAILED, OUT, end, marked, one_line, print_json, print_table
 from runwire.errors import NotFound
+from runwire.identities import write_private
 from runwire.local.data_folder import data_dir, remembered
 
 if TYPE_CHECKING:
@@ -230,12 +234,64 @@ def _code(found: Found | int | None, output: Output) -> int:
     return found.print(output) if isinstance(found, Found) else found or 0
 
 
+@dataclass(frozen=True)
+class Context:
+    """A gateway, and the key that it is asked with."""
+
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass
+class Contexts:
+    """All contexts of the user by name. `current`: the one that commands take if none is named."""
+
+    known: dict[str, Context] = field(default_factory=dict)
+    current: str | None = None
+
+    @classmethod
+    def read(cls) -> "Contexts":
+        """Those of the file. Raises BadParameter for a file that cannot be used."""
+        try:
+            found = json.loads(_file().read_text(encoding="utf-8"))
+            return cls({name: Context(**each) for name, each in found["known"].items()}, found["current"])
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise typer.BadParameter(f"{_file()} cannot be used ({type(error).__name__}); remove it") from None
+
+    def write(self) -> None:
+        """Keep them, readable by the user alone."""
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        write_private(_file(), json.dumps(asdict(self)))
+
+    def named(self, name: str) -> Context:
+        """The context of this name. Raises BadParameter."""
+        if name not in self.known:
+            there = f"there are {', '.join(sorted(self.known))}" if self.known else "there are none"
+            raise typer.BadParameter(f"no context is called {name}; {there}: runwire context add NAME --url URL")
+        return self.known[name]
+
+
+def chosen(url: str | None) -> Context | None:
+    """The context of a command: the named one, else the current one unless a URL is given. Raises BadParameter."""
+    name = os.environ.get("RUNWIRE_CONTEXT")
+    if name and url:
+        raise typer.BadParameter("give a context or a URL (--url, RUNWIRE_URL), not both")
+    contexts = Contexts.read() if name or not url else Contexts()
+    return contexts.named(name) if name else contexts.known.get(contexts.current or "")
+
+
+def _file() -> Path:
+    return Path(typer.get_app_dir("runwire")) / "contexts.json"
+
+
 def gateway_of(url: str | None, api_key: str | None = None) -> tuple[str, str | None]:
     """The gateway that the user named, by a URL or a context, else the one of the data folder, else the default.
 
     And its key. Raises BadParameter.
     """
-    if (context := contexts.chosen(url)) is not None:
+    if (context := chosen(url)) is not None:
         return context.url, context.api_key or api_key
     return url or remembered(data_dir()).get("url") or _DEFAULT_URL, api_key
 

@@ -1,17 +1,18 @@
 """How commands print: lines for people without control characters, fields, tables, errors; JSON for programs.
 
-And the times that people write.
+And the times that people write, and how a command ends: its exit code, and the message for people.
 """
 
 import json
 import re
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.cells import cell_len, set_cell_size
@@ -19,10 +20,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from runwire.errors import RunwireError, Unreachable
+
 _NARROW_COLUMNS = 70
 """Below this width a table's rows take two lines."""
 _MAX_SHOWN_CHARACTERS = 160
 _UNIT = 1024
+_UNAUTHORIZED = 401
+EXIT_FAILED, EXIT_ERROR, EXIT_INCOMPLETE, EXIT_CANCELLED, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 3, 4, 5, 6, 130
 
 OUT = Console(emoji=False, highlight=False, soft_wrap=True)
 """Prints lines of markup as they are: neither wrapped nor highlighted."""
@@ -133,3 +138,35 @@ def program() -> str:
         return f"{sys.executable} -m runwire"
     on_path = shutil.which("runwire")
     return "runwire" if on_path and called.resolve() == Path(on_path).resolve() else str(called)
+
+
+def end(work: Callable[[], int], *expected: type[Exception], output: str = "text") -> NoReturn:
+    """Run a command to its exit code, and print the error that ended it. `expected`: further errors for people.
+
+    `output`: anything but "text" has the refusal of a gateway on stdout too, as JSON.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code = work()
+    except Unreachable as error:
+        print_error(f"{error}. Start one with `{program()} up`, or give --url")
+        _print_problem(error, output)
+        code = EXIT_UNREACHABLE
+    except RunwireError as error:
+        hint = " Give one with --api-key or RUNWIRE_API_KEY" if error.status == _UNAUTHORIZED else ""
+        print_error(f"{error}{hint}")
+        _print_problem(error, output)
+        code = EXIT_UNREACHABLE
+    except expected as error:
+        print_error(str(error))
+        code = EXIT_FAILED
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    raise typer.Exit(code)
+
+
+def _print_problem(error: RunwireError, output: str) -> None:
+    if output != "text":
+        fields = {name: getattr(error, name) for name in ("code", "status", "detail", "errors", "run_id")}
+        print_json({"error": fields})

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from contracts.wire.rights import LOCAL_TOOLS
-from runwire.credentials.identities import read
 from runwire.errors import IdentitiesUnreadable
-from runwire.private_files import write_private
+from runwire.identities import read, write_private
 
 if sys.platform != "win32":
     import fcntl

@@ -23,11 +23,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runwire.credentials.identities import changed
 from runwire.errors import IdentitiesUnreadable
+from runwire.identities import changed, write_private
 from runwire.local.data_folder import secret
 from runwire.local.supervisor import CannotLaunch
-from runwire.private_files import write_private
 
 _BUCKET = "runwire"
 _HALF_WRITTEN = ".rclone_temp_*"

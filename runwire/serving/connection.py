@@ -18,7 +18,7 @@ from typing import Any
 from nats.errors import Error as NatsError
 
 from contracts.wire import subjects
-from runwire.credentials.lookup import Login
+from runwire.credentials import Login
 from runwire.errors import ToolsNotAllowed
 from runwire.nats_client import DENIED, NatsClient, TlsNotOffered
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from runwire.credentials.lookup import find_login
+from runwire.credentials import find_login
 from runwire.errors import InvalidCredential, ToolsNotAllowed, ToolsNotLoaded
 from runwire.serving.caller_clock import CallerClock, StallDetector
 from runwire.serving.connection import Connection
@@ -50,7 +50,7 @@ async def serve(
         url: of NATS, several separated by commas; may hold the login.
         user: of NATS.
         password: of NATS.
-        credentials: a credential file. Where nothing is given, `runwire.credentials.lookup` finds NATS and the login.
+        credentials: a credential file. Where nothing is given, `runwire.credentials` finds NATS and the login.
         health_file: is touched every two seconds while NATS is connected and denies none of the tools.
         grace_s: seconds that running calls get to end when serving stops.
         stop: set it to stop without losing a call.

@@ -11,9 +11,8 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from runwire.credentials.identities import Identities
-from runwire.credentials.lookup import Credential
-from runwire.private_files import write_private
+from runwire.credentials import Credential
+from runwire.identities import Identities, write_private
 from services.messaging.connection import Bus
 from services.runtime.settings import BusSettings
 from tests.support.builds import build, built_once, built_typescript

@@ -9,8 +9,8 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from runwire.credentials.lookup import Credential
-from runwire.private_files import write_private
+from runwire.credentials import Credential
+from runwire.identities import write_private
 from tests.examples.asking import discover
 from tests.examples.conftest import Start, tool_in
 from tests.examples.test_readme import BLOCKS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runwire.credentials.lookup import Credential
+from runwire.credentials import Credential
 from tests.examples.conftest import EXAMPLES, Start
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runwire.credentials.identities import TOOLS_LIMITS
+from runwire.identities import TOOLS_LIMITS
 from tests.identities.attacks import ATTACKS, Attack
 from tests.identities.scene import Scene
 from tests.identities.users import add_tools_and_listeners

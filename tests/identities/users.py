@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contracts.wire.subject import LISTENER, SERVICES, TOOL
-from runwire.credentials.identities import Identities
+from runwire.identities import Identities
 
 RUN, OTHER_RUN = "0" * 32, "1" * 32
 

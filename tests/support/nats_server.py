@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from contracts.wire.rights import RELOADER
-from runwire.credentials.command_connection import reload_accounts
-from runwire.credentials.identities import Identities, changed
+from runwire.cli.operator import reload_accounts
+from runwire.identities import Identities, changed
 
 from .needs import free_port, needs_program
 from .server_process import ServerFailed, ServerProcess

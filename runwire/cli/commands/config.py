@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from runwire.cli.contexts import Context, Contexts
-from runwire.cli.frame import Found, Noun, table, works
+from runwire.cli.frame import Context, Contexts, Found, Noun, table, works
 from runwire.cli.printing import ERR, print_table, visible
 from runwire.local import configuration
 from runwire.local.supervisor import CannotLaunch

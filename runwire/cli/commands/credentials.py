@@ -15,15 +15,14 @@ import typer
 
 from contracts.wire.names import InvalidName
 from contracts.wire.rights import LOCAL_TOOLS, OPERATOR, RELOADER, TOOLS_OPERATOR
+from runwire import identities
 from runwire.cli.frame import Found, works
+from runwire.cli.operator import reload_accounts
 from runwire.cli.printing import print_table
-from runwire.credentials import identities
-from runwire.credentials.command_connection import reload_accounts
-from runwire.credentials.identities import Identities
-from runwire.credentials.lookup import Credential
+from runwire.credentials import Credential
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ServerRefused, UnknownIdentity
+from runwire.identities import Identities, write_private
 from runwire.local.data_folder import data_dir, remembered
-from runwire.private_files import write_private
 
 commands = typer.Typer()
 credentials = typer.Typer(no_args_is_help=True)

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from runwire.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, end
-from runwire.cli.printing import OUT, Since, marked, print_error, program, time_text
+from runwire.cli.printing import EXIT_FAILED, EXIT_INTERRUPTED, OUT, Since, end, marked, print_error, program, time_text
 from runwire.cli.setting_names import misspelt
 from runwire.local import launch
 from runwire.local.data_folder import data_dir, nats_login, remembered

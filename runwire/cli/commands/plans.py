@@ -10,9 +10,8 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from contracts.wire.faults import describe
-from runwire.cli.exit_codes import EXIT_FAILED
 from runwire.cli.frame import Found, Key, Url, client_of, works
-from runwire.cli.printing import visible
+from runwire.cli.printing import EXIT_FAILED, visible
 from runwire.client import ToolSpec
 from runwire.plans import PlanReport, report
 

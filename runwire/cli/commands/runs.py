@@ -11,7 +11,6 @@ import typer
 
 from contracts.runs.events import RunStarted
 from contracts.runs.requests import RunInput, State, Waits
-from runwire.cli.exit_codes import EXIT_CANCELLED, EXIT_ERROR, EXIT_INCOMPLETE
 from runwire.cli.frame import (
     NEWEST,
     SESSION,
@@ -28,7 +27,18 @@ from runwire.cli.frame import (
     json_object,
     table,
 )
-from runwire.cli.printing import OUT, Since, age_text, one_line, print_error, print_json, program
+from runwire.cli.printing import (
+    EXIT_CANCELLED,
+    EXIT_ERROR,
+    EXIT_INCOMPLETE,
+    OUT,
+    Since,
+    age_text,
+    one_line,
+    print_error,
+    print_json,
+    program,
+)
 from runwire.cli.views.artifacts import save as save_run
 from runwire.cli.views.report import print_report, report_of
 from runwire.cli.views.screen import Screen

@@ -13,9 +13,8 @@ from typing import Annotated, Literal
 import typer
 
 from runwire import serving
-from runwire.cli.exit_codes import end
 from runwire.cli.frame import Found, works
-from runwire.cli.printing import ERR, OUT, marked
+from runwire.cli.printing import ERR, OUT, end, marked
 from runwire.serving import loading, server
 
 commands = typer.Typer()

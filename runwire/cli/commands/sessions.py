@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 import typer
 
 from contracts.wire.names import new_id
-from runwire.cli.exit_codes import end
 from runwire.cli.frame import (
     NEWEST,
     SESSION,
@@ -22,7 +21,7 @@ from runwire.cli.frame import (
     given,
     table,
 )
-from runwire.cli.printing import OUT, age_text, one_line, print_fields, print_table, program
+from runwire.cli.printing import OUT, age_text, end, one_line, print_fields, print_table, program
 from runwire.cli.views.conversation import Conversation
 from runwire.cli.views.pauses import print_proposal
 from runwire.client import Client, ProposalView, SessionStatus

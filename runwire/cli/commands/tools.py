@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire.names import InvalidName
-from runwire.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, end
+from runwire.cli import acceptance
 from runwire.cli.frame import (
     Agent,
     Check,
@@ -31,10 +31,22 @@ from runwire.cli.frame import (
     json_object,
     works,
 )
-from runwire.cli.operator import acceptance
-from runwire.cli.operator.connection import OperatorRefused
-from runwire.cli.operator.tool_checks import checked, server_checks
-from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, print_table, short, visible
+from runwire.cli.operator import OperatorRefused
+from runwire.cli.printing import (
+    ERR,
+    EXIT_ERROR,
+    EXIT_FAILED,
+    OUT,
+    end,
+    json_text,
+    marked,
+    one_line,
+    print_error,
+    print_table,
+    short,
+    visible,
+)
+from runwire.cli.tool_checks import checked, server_checks
 from runwire.cli.views.pauses import Approved, called, print_progress
 from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded

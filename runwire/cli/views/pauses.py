@@ -12,9 +12,19 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from runwire.cli.exit_codes import EXIT_ERROR, EXIT_INCOMPLETE
 from runwire.cli.frame import Found
-from runwire.cli.printing import ERR, OUT, json_text, marked, one_line, print_error, program, time_text
+from runwire.cli.printing import (
+    ERR,
+    EXIT_ERROR,
+    EXIT_INCOMPLETE,
+    OUT,
+    json_text,
+    marked,
+    one_line,
+    print_error,
+    program,
+    time_text,
+)
 from runwire.client import Client, OpenPause, ProposalView, RunStatus
 from runwire.errors import NotFound, PauseChanged
 from runwire.events import RunEvent, ToolProgress

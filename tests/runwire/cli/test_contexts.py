@@ -1,12 +1,13 @@
 """Gateways with a name: which one a command asks, and with which key."""
 
+import os
 from pathlib import Path
 
 import pytest
 import typer
 
 from runwire.cli import frame
-from runwire.cli.contexts import Contexts
+from runwire.cli.frame import Contexts
 from tests.runwire.conftest import document, runwire
 
 KEY = "rw_canary"
@@ -16,6 +17,7 @@ KEY = "rw_canary"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's folder, which holds two contexts; the first one is taken."""
     monkeypatch.setattr(typer, "get_app_dir", lambda _: str(tmp_path / "config"))
+    monkeypatch.setenv("RUNWIRE_CONTEXT", "")
     for name in ("prod", "other"):
         url = f"https://{name}.example.org"
         assert runwire("context", "add", name, "--url", url, "--api-key", KEY + name, data=tmp_path).returncode == 0
@@ -24,6 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asked(folder: Path, *options: str, url: str | None = None, api_key: str | None = None) -> tuple[str, str | None]:
     """What a command asks that is called with these options of `runwire`, and its own."""
+    os.environ["RUNWIRE_CONTEXT"] = ""
     runwire(*options, "context", "ls", data=folder)
     return frame.gateway_of(url, api_key)
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from runwire.credentials.identities import changed, read
+from runwire.identities import changed, read
 from runwire.local import data_folder, embedded_nats, launch
 from runwire.local.supervisor import Supervisor
 from tests.support.nats_server import admits

@@ -12,9 +12,9 @@ import nats
 import pytest
 
 from runwire import Tool, tool
-from runwire.credentials.lookup import Credential
+from runwire.credentials import Credential
 from runwire.errors import ToolsNotAllowed
-from runwire.private_files import write_private
+from runwire.identities import write_private
 from runwire.serving import serve
 from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from runwire.cli.app import app
 from runwire.cli.commands.credentials import change
-from runwire.credentials.lookup import read_credential
+from runwire.credentials import read_credential
 from tests.support.buses import processed
 from tests.support.nats_server import NatsServer, admits
 from tests.support.waiting import wait_until

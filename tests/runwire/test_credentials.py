@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from runwire.credentials.lookup import Credential, find_login
+from runwire.credentials import Credential, find_login
 from runwire.errors import IncompleteLogin, InvalidCredential
-from runwire.private_files import write_private
+from runwire.identities import write_private
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from runwire.serving import serve
 from services.messaging.connection import Bus
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
-from tests.runwire.cli.operator.test_acceptance import called, settings
+from tests.runwire.cli.test_acceptance import called, settings
 from tests.support.buses import connected, provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runwire.credentials.lookup import Credential, credential_of_url, read_credential
+from runwire.credentials import Credential, credential_of_url, read_credential
 from runwire.errors import InvalidCredential
-from runwire.private_files import write_private
+from runwire.identities import write_private
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:

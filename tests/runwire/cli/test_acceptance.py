@@ -16,7 +16,7 @@ from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
 from contracts.wire import keys
 from contracts.wire.rights import OPERATOR
 from contracts.wire.subject import TOOL_RUNNER
-from runwire.credentials.lookup import Credential
+from runwire.credentials import Credential
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.shared.tools.catalogue import Catalogue, refused_tools

@@ -17,7 +17,7 @@ from contracts.tools.messages import MAX_ACCEPTED_SPECS, SPEC_METADATA, Accepted
 from contracts.wire import keys, subjects
 from contracts.wire.faults import describe
 from contracts.wire.names import new_id
-from runwire.cli.operator.connection import OperatorRefused, connected_operator, replies
+from runwire.cli.operator import OperatorRefused, connected_operator, replies
 from runwire.errors import ToolsNotLoaded
 from runwire.nats_client import NatsClient
 from runwire.serving.loading import load_tools

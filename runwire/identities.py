@@ -22,7 +22,6 @@ from contracts.wire import rights
 from contracts.wire.names import checked_id, checked_tenant, checked_tool
 from contracts.wire.rights import LOCAL_TOOLS, Rights
 from runwire.errors import IdentitiesUnreadable, UnknownIdentity
-from runwire.private_files import write_private
 
 _ACCOUNTS = """\
 # Written by `runwire credentials`; changes are overwritten.
@@ -213,3 +212,12 @@ def identities_file(folder: Path) -> Path:
 def accounts_file(folder: Path) -> Path:
     """What nats-server includes."""
     return folder / "nats" / "accounts.conf"
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file that only its owner can read, also in place of one with other permissions."""
+    fresh = file.with_name(f"{file.name}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        opened.write(text)
+    fresh.replace(file)

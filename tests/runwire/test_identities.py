@@ -10,8 +10,8 @@ import pytest
 
 from contracts.wire.names import InvalidName
 from contracts.wire.rights import LOCAL_TOOLS, of_platform
-from runwire.credentials.identities import accounts_file, changed, one_reload, read
 from runwire.errors import UnknownIdentity
+from runwire.identities import accounts_file, changed, one_reload, read
 from tests.support.needs import needs_program
 
 RUN = "0" * 32

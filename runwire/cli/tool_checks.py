@@ -17,9 +17,9 @@ from contracts.wire import names, subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import InvalidName
 from contracts.wire.rights import LOCAL_TOOLS
+from runwire import identities
 from runwire.cli.frame import Check
-from runwire.cli.operator.connection import OperatorRefused, connected_operator, connected_tools_operator, replies
-from runwire.credentials import identities
+from runwire.cli.operator import OperatorRefused, connected_operator, connected_tools_operator, replies
 from runwire.errors import IdentitiesUnreadable, InvalidCredential
 from runwire.local.data_folder import data_dir
 

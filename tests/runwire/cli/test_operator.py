@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from contracts.wire.rights import RELOADER
-from runwire.credentials.command_connection import reload_accounts
+from runwire.cli.operator import reload_accounts
 from runwire.errors import ServerRefused
 from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer

@@ -1,1 +1,0 @@
-"""What an operator asks over NATS instead of HTTP: specifications of tools, and what is connected."""
