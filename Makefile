@@ -18,8 +18,8 @@ run: $(if $(wildcard $(VENV)/ready),$(VENV)/ready,$(VENV)/runs) ## Start everyth
 	$(BIN)/runwire up --demo $(if $(ONCE),--once) $(if $(PORT),--port $(PORT))
 
 # Two workers for each of two cores: the tests wait for half of their time.
-# What hangs beside a test's own function, such as a fixture, ends its worker, which says where; the others go on.
-HUNG = -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
+# What hangs and takes no notice of the limits of functions and fixtures ends its worker, which says where.
+HUNG = -o faulthandler_timeout=450 -o faulthandler_exit_on_timeout=true
 
 # The rules of the house, which look at the sources alone: `make lint` checks them.
 RULES = tests/test_house.py tests/test_texts.py tests/test_dependencies.py

@@ -29,9 +29,9 @@ LIMIT_S, SLACK = 5, 4
 """A test outside `tests/system` may take so long on a quiet machine. It fails where it takes four times that and, on a
 machine with more to do than cores, so much longer: processes start slowly beside other work, and a library that is
 imported for the first time is compiled."""
-FIXTURES_S = 180
+FIXTURES_S, SYSTEM_S = 150, 180
 """So long may all fixtures of a test take to begin, and to end: pytest-timeout limits functions alone, since the first
-test that uses a running system starts it. `make test` ends a worker in which one test takes 300 s."""
+test that uses a running system starts it. And so long a test of `tests/system` may take that says nothing else."""
 BUILDS = ("chaos", "compose")
 """Marks of tests that may take longer: they build, and kill for minutes."""
 TESTS = Path(__file__).parent
@@ -104,6 +104,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         path = item.path.relative_to(TESTS)
         group = _system_of(item) or str(LITELLM if path.is_relative_to(LITELLM) else path)
         item.add_marker(pytest.mark.xdist_group(group))
+        if path.is_relative_to("system") and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SYSTEM_S))
     items.sort(key=_place)
     yield
 

@@ -26,7 +26,6 @@ from tests.support.waiting import wait_until
 KEY_NAMES = ("RUNWIRE_S3_ACCESS_KEY", "RUNWIRE_S3_SECRET_KEY")
 
 
-@pytest.mark.system
 async def test_keys_come_from_files_and_every_subject_is_announced(
     server: NatsServer, rclone: S3Server, tmp_path: Path
 ) -> None:
@@ -50,7 +49,6 @@ async def test_keys_come_from_files_and_every_subject_is_announced(
         assert f"artifact.{verb}" in info["metadata"]["subjects"].split()
 
 
-@pytest.mark.system
 async def test_the_doctor_says_that_the_s3_server_is_away(
     server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

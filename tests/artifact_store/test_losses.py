@@ -88,7 +88,6 @@ async def deployment(server: NatsServer, own_s3: S3Server, tmp_path: Path) -> As
         yield found
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("away_s", [0, pytest.param(30, marks=CHAOS)])
 async def test_calls_wait_while_the_s3_server_is_away(deployment: Deployment, away_s: int) -> None:
     """Gone or frozen: puts and gets wait, then succeed; the store says that it is not ready, and lives."""
@@ -112,7 +111,6 @@ async def test_calls_wait_while_the_s3_server_is_away(deployment: Deployment, aw
     await wait_until(lambda: deployment.stack.is_ready(NAME), what="the store is ready again")
 
 
-@pytest.mark.system
 async def test_the_s3_server_goes_in_mid_read(deployment: Deployment) -> None:
     """Killed and frozen: a reader waits for it, and goes on where it was."""
     body = secrets.token_bytes(16 * MIB)
@@ -140,7 +138,6 @@ async def stream(block: bytes, times: int) -> AsyncIterator[bytes]:
         yield block
 
 
-@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("mib", [64, pytest.param(500, marks=[pytest.mark.chaos, pytest.mark.timeout(600)])])
 async def test_memory_stays_flat_however_large_the_artifact(

@@ -16,7 +16,7 @@ from tests.support.s3_servers import S3Server
 from tests.support.stack import ROOT, Stack
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 DOCS = ROOT / "docs" / "http.md"
 KEY, LINE = new_key("acme")

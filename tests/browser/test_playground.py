@@ -18,7 +18,7 @@ from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.needs import needs_program
 from tests.support.up import ROOT, running_up
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 HERE = Path(__file__).parent
 Seen = Callable[..., dict[str, Any]]

@@ -13,7 +13,7 @@ from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
 # The limit covers the build, which counts for the first test.
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 QUESTION = "Send a report to ann@example.org: 'All is well'"
 
 

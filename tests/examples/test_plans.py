@@ -97,7 +97,6 @@ async def whole(parts: tuple[Stack, ModelServer]) -> AsyncIterator[Whole]:
             yield Whole(stack, model, http)
 
 
-@pytest.mark.system
 async def test_a_post_is_written_from_what_was_researched(whole: Whole) -> None:
     """With the id that the first tool gave, in two requests to the model, which reads no whole artifact."""
     whole.model.say(AS_CALL, Say(text="Here is your post."))
@@ -124,7 +123,6 @@ async def test_a_post_is_written_from_what_was_researched(whole: Whole) -> None:
     assert observed["create_blog_post"]["artifact_id"] == "abc-123-post", "the tool was given that id"
 
 
-@pytest.mark.system
 async def test_the_artifact_is_found_by_its_own_id(whole: Whole) -> None:
     """It is listed with both ids and the skill. The model reads a preview of it, and people the whole."""
     whole.model.say(AS_TEXT, Say(text="Here is your post."))
@@ -147,7 +145,6 @@ async def test_the_artifact_is_found_by_its_own_id(whole: Whole) -> None:
 SAID = ("I am builtin/rehearsal", 'Wrote the post "AI trends 2025"', "was not executed", 'no output field "artifactId"')
 
 
-@pytest.mark.system
 async def test_the_page_on_plans_runs(whole: Whole, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its commands one after another in one shell, then its code; and what they print."""
     printed = await run_commands("".join(blocks("plans.md", "sh")), tmp_path, RUNWIRE_URL=whole.stack.url)
@@ -166,7 +163,6 @@ async def test_the_page_on_plans_runs(whole: Whole, tmp_path: Path, capsys: pyte
     assert "refers to its own call" in capsys.readouterr().out
 
 
-@pytest.mark.system
 async def test_the_first_path_of_the_docs_runs(whole: Whole, tmp_path: Path) -> None:
     """What it asks beside `make run` and the tools, which run already."""
     section = (EXAMPLES.parent / "docs/README.md").read_text(encoding="utf-8").partition("## Ask\n")[2]

@@ -29,7 +29,6 @@ def stack(own_nats_server: NatsServer, tmp_path_factory: pytest.TempPathFactory)
         yield system
 
 
-@pytest.mark.system
 async def test_a_client_asks_and_a_listener_prints(
     stack: Stack, start: Start, own_nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -13,7 +13,6 @@ from tests.support.waiting import wait_until_blocking
 
 
 @pytest.mark.chaos  # It needs the command `nats`, which `make test` does without.
-@pytest.mark.timeout(120)
 def test_a_tool_in_one_line_of_shell(up: Path) -> None:
     """It is declared while everything runs, answers a call, and is forgotten."""
     nats = needs_program("nats")

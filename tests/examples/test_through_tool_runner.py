@@ -21,7 +21,7 @@ from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
 # The limit covers the build, which counts for the first test.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.system]
+pytestmark = pytest.mark.timeout(300)
 
 TENANT = "default"
 Attach = Callable[[str, list[str]], Awaitable[Running]]

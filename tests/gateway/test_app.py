@@ -16,8 +16,6 @@ from tests.support.nats_server import NatsServer
 from tests.support.stack import provision
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.system
-
 STOPPED = (0, -signal.SIGTERM)
 """uvicorn stops in good order and then dies of the signal, so that its parent can see the reason."""
 

@@ -12,8 +12,6 @@ from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import planning, tools_at_work
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-
 PAYMENTS: list[dict[str, Any]] = []
 SUM = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"], "additionalProperties": False}
 PAY = ToolSpec(name="pay", description="Pay a sum.", input_schema=SUM, requires_approval=True)

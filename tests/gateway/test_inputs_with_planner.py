@@ -13,7 +13,7 @@ from tests.support.nats_server import NatsServer
 from tests.support.run_services import planning
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 FLOOD = 200
 
 

@@ -17,8 +17,6 @@ from tests.support.run_services import planning, tools_at_work
 from tests.support.s3_servers import S3Server
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-
 SUM = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"], "additionalProperties": False}
 PAY = ToolSpec(name="pay", description="Pay a sum.", input_schema=SUM, requires_approval=True)
 DRAWN = {

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
@@ -25,8 +24,6 @@ from tests.support.nats_server import NatsServer
 from tests.support.run_services import Handler, planning, tools_at_work
 from tests.support.s3_servers import S3Server
 from tests.support.stores import serving as storing
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 RECORD = Path(__file__).parent / "transcript.snapshot.txt"
 TIMES = re.compile(

@@ -19,8 +19,6 @@ from tests.support.gateways import Served, Writer, planner_process
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-
 
 @pytest.fixture(scope="module")
 def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:

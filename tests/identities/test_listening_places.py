@@ -14,7 +14,7 @@ from tests.support.s3_servers import S3Server
 from tests.support.stack import ROOT, Stack
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 TOOLS = ("analyze_table",)
 SUBSCRIPTIONS = {

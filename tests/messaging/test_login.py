@@ -29,7 +29,6 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
         yield server
 
 
-@pytest.mark.system
 @pytest.mark.timeout(180)
 def test_every_service_logs_in(server: NatsServer, tmp_path: Path) -> None:
     """By its two variables; the password is in no log."""
@@ -90,7 +89,6 @@ async def test_a_server_without_tls_is_sent_nothing(scheme: str, server: NatsSer
     assert "offers no TLS" in str(logged)
 
 
-@pytest.mark.system
 def test_a_served_tool_says_that_it_was_refused(server: NatsServer, tmp_path: Path) -> None:
     """And which variables it looked at."""
     tool, log = tmp_path / "tool.py", tmp_path / "log"

@@ -15,7 +15,6 @@ from tests.support.run_services import Handler
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
 
-pytestmark = pytest.mark.timeout(60)
 BLIND = "openai/blind"
 
 

@@ -66,7 +66,6 @@ def test_a_wrong_setting_is_named(
     assert "secret" not in sentence
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
     ("service", "variable", "text", "said"),
     [
@@ -94,7 +93,6 @@ def test_a_wrong_file_ends_a_service_before_it_looks_for_nats(
     assert said in ended.stderr
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_service_that_waits_for_nats_says_so_and_can_be_stopped(number: signal.Signals, tmp_path: Path) -> None:
     """It names the servers without their passwords; told to stop, it stops at once."""

@@ -18,7 +18,6 @@ from tests.support.waiting import wait_until
 
 from .watched_service import SECRET
 
-pytestmark = pytest.mark.system
 NAME = "watched-1"
 
 

@@ -44,7 +44,6 @@ def gateway_url(up: Path) -> str:
     return url
 
 
-@pytest.mark.system
 async def test_the_page_on_the_sdk_runs(gateway_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Against a whole system."""
     names: dict[str, Any] = {"URL": gateway_url, "__name__": __name__}
@@ -55,7 +54,6 @@ async def test_the_page_on_the_sdk_runs(gateway_url: str, capsys: pytest.Capture
     assert "there is no such run" in capsys.readouterr().out
 
 
-@pytest.mark.system
 async def test_the_page_on_control_runs(gateway_url: str, tmp_path: Path) -> None:
     """Its commands one after another in one shell, then its code; and what they print."""
     printed = await in_a_shell("control.md", gateway_url, tmp_path)
@@ -67,7 +65,6 @@ async def test_the_page_on_control_runs(gateway_url: str, tmp_path: Path) -> Non
     await run_python("control.md", {"URL": gateway_url, "__name__": __name__})
 
 
-@pytest.mark.system
 async def test_the_page_on_tasks_runs(gateway_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Three tasks in a shell, the example, and a report that a program waits for."""
     printed = await in_a_shell("tasks.md", gateway_url, ROOT)
@@ -79,7 +76,6 @@ async def test_the_page_on_tasks_runs(gateway_url: str, capsys: pytest.CaptureFi
         assert text in printed, printed
 
 
-@pytest.mark.system
 async def test_the_page_on_schedules_runs(gateway_url: str, tmp_path: Path) -> None:
     """A schedule that fires while it is read, and a webhook."""
     printed = await in_a_shell("schedules.md", gateway_url, tmp_path)
@@ -91,7 +87,6 @@ async def test_the_page_on_schedules_runs(gateway_url: str, tmp_path: Path) -> N
     assert names["answers"][0].content == names["answers"][1].content
 
 
-@pytest.mark.system
 async def test_the_page_on_tables_runs(gateway_url: str, tmp_path: Path) -> None:
     """A file goes in and comes out as it was, on the command line and in a program."""
     printed = await in_a_shell("tables.md", gateway_url, tmp_path)

@@ -58,9 +58,9 @@ class RawServer:
                     self.sent_late.set()
 
     async def close(self) -> None:
-        """End all connections."""
+        """End all connections, whatever a client has not read."""
         for writer in self._connections.values():
-            writer.close()
+            writer.transport.abort()
         await asyncio.gather(*self._connections, *(writer.wait_closed() for writer in self._connections.values()))
 
 

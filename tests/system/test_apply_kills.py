@@ -21,8 +21,6 @@ from tests.system.model import COLUMN, Plan
 from tests.system.strikes import Strike, dies, dies_after, for_one_test, mended
 from tests.system.system import System, planned
 
-pytestmark = [pytest.mark.system]
-
 _MAX_MESSAGES = 60
 _MANY, _AT_ROW = 200, 17
 SENT = {

@@ -12,8 +12,6 @@ from tests.support.stack import resident
 from tests.system.artifact_tools import noise_of
 from tests.system.deployment import Whole
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
 MIB = 1 << 20
 FLAT_MIB = 48
 """What a service may grow by, however large the artifact is that passes."""

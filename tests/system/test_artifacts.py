@@ -21,8 +21,6 @@ from tests.system import evidence
 from tests.system.artifact_tools import CANARIES, chart, noise_of, pdf, rows
 from tests.system.deployment import Whole
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
 DOCS = ROOT / "docs" / "artifacts.md"
 KIB, MIB = 1 << 10, 1 << 20
 FLAT_MIB = 48

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.model import PlannedModel
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240), pytest.mark.sample(1, of="file")]
+pytestmark = [pytest.mark.timeout(240), pytest.mark.sample(1, of="file")]
 
 TENANT = subjects.DEFAULT_TENANT
 LIMIT = 3

@@ -74,7 +74,6 @@ async def _a_step_with_users_beside_one_without() -> None:
         _a_step_with_users_beside_one_without,
     ],
 )
-@pytest.mark.timeout(180)
 async def test_a_benchmark_runs(benchmark: Callable[[], Awaitable[None]]) -> None:
     """To its end, and with figures."""
     await benchmark()

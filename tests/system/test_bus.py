@@ -9,7 +9,6 @@ from pathlib import Path
 
 import httpx
 import nats
-import pytest
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
@@ -22,8 +21,6 @@ from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stack import ROOT, Stack
 from tests.support.waiting import wait_until
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 OF_NATS = ("$JS.", "$JSC.", "$SYS.", "_INBOX")
 """JetStream's own API, acknowledgements and events, and inboxes of replies."""

@@ -4,8 +4,6 @@ import asyncio
 import time
 from functools import partial
 
-import pytest
-
 from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
@@ -14,8 +12,6 @@ from tests.system.evidence import records
 from tests.system.model import Plan
 from tests.system.system import System
 from tests.system.traces import Event
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 #: Seconds from the caller's wish to the terminal event.
 AT_ONCE = 2.0

@@ -23,7 +23,7 @@ from tests.system.strikes import Hits, Strike, dies, for_one_test, seen, stops
 from tests.system.system import System
 from tests.system.traces import Execution, RunEvidence, events_of
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180), pytest.mark.sample(4, of="file")]
+pytestmark = pytest.mark.sample(4, of="file")
 
 _DIRECT_CALL = re.compile(r"direct\.(\w+)\.call")
 _INSTANCE = re.compile(rb'"instance":\s*"(\w+)"')

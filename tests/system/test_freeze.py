@@ -15,8 +15,6 @@ from tests.system.sound import follow, judged_sound
 from tests.system.system import System
 from tests.system.traces import RunEvidence, events_of
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
 
 def _asks(run: RunEvidence) -> list[tuple[int, int, str]]:
     return [

@@ -20,7 +20,7 @@ from tests.support.small_disk import SmallDisk, small_disk
 from tests.support.stack import ROOT
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 _GOES_ON_S = 15
 """Five seconds on a machine of its own."""
 

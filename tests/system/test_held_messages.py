@@ -15,8 +15,6 @@ from tests.system.strikes import Strike, dies_after, for_one_test
 from tests.system.system import System, planned
 from tests.system.traces import RunEvidence, events_of
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
 _ACK_WAIT = {"RUNWIRE_ACK_WAIT_S": "20"}
 """So long that no planner loses a message by it in these tests, whatever else the machine does."""
 

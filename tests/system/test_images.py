@@ -7,13 +7,10 @@ import random
 from io import BytesIO
 from pathlib import Path
 
-import pytest
 from PIL import Image, PngImagePlugin
 
 from tests.support.model_server import Say, Seen, action, answer, words
 from tests.system.deployment import Whole
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 HIDDEN = "metadata-canary-51c2"
 """In a comment of the image: it must not even be stored."""

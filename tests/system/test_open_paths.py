@@ -78,8 +78,6 @@ def services(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[Stack]:
         yield stack
 
 
-@pytest.mark.system
-@pytest.mark.timeout(120)
 def test_the_services_behind_the_gateway_answer_probes_and_metrics_alone(services: Stack) -> None:
     """They have no keys at all: whatever else they answered would be everybody's."""
     for name in services.parts:

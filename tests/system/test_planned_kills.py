@@ -22,8 +22,6 @@ from tests.system.strikes import Strike, dies, dies_after, for_one_test, mended
 from tests.system.system import System, planned
 from tests.system.traces import RunEvidence, events_of, planned_calls
 
-pytestmark = [pytest.mark.system]
-
 SCENARIOS = {
     "direct response": Plan(strategy="planned"),
     "tools": Plan(strategy="planned", turns=(("often",), ("once",), ("often",))),
@@ -179,7 +177,6 @@ async def check_planner_kills(scene: Scene, scenario: str, moment: str, prefixes
         assert statuses_of(run) == STATUSES.get(scenario, []), watch
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("scenario", "moment"), [("tools", "after"), ("a tool fails", "before")])
 async def test_a_planner_dies_at_each_record(scenario: str, moment: str, scene: Scene) -> None:

@@ -15,8 +15,6 @@ from tests.system.evidence import dead, left, records
 from tests.system.model import Plan
 from tests.system.system import System
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
 TENANT = subjects.DEFAULT_TENANT
 DEEP = b"[" * 100 + b"]" * 100
 DEEPER = b"[" * 100_000 + b"]" * 100_000

@@ -11,8 +11,6 @@ from tests.system.evidence import records
 from tests.system.system import System
 from tests.system.traces import RunEvidence, StoredRecord
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
 #: Seconds in which another planner has the message, after the wait is over.
 SOON_S = 8
 

@@ -15,8 +15,6 @@ from tests.system import evidence
 from tests.system.artifact_tools import essay
 from tests.system.deployment import Whole
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
 CHARACTERS = 60_000
 LENGTH = 5_000
 STORE, RUNNER = "artifact_store-1", "tool_runner-1"

@@ -32,7 +32,6 @@ from tests.system.tasks.schedules import one_off
 from tests.system.tasks.storm import Work
 from tests.system.traces import Evidence
 
-pytestmark = [pytest.mark.system]
 HERE = Path(__file__).parent
 STORMS = {"runs": RunStorm, "conversations": TalkStorm, "tasks": Work, "proposals": ProposalStorm, "mcp": McpStorm}
 AGENTS = {"tasks": workload.AGENTS, "mcp": json.dumps(MCP_AGENTS)}

@@ -21,7 +21,7 @@ from tests.system.strikes import for_one_test, mended
 from tests.system.system import System, planned
 from tests.system.traces import RunEvidence, planned_calls
 
-pytestmark = [pytest.mark.system, pytest.mark.chaos, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120)]
 
 _SLOTS = {"RUNWIRE_PLANNER_REQUEST_SLOTS": "2"}
 """A planner that works on two requests gets none of them again."""

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterator
 
-import pytest
 from nats.aio.msg import Msg
 
 from contracts.runs.inbox import CancelRequested
@@ -16,8 +15,6 @@ from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
 from tests.system.model import Plan
 from tests.system.system import System
-
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 CANARY = "canary-7f3a"
 CONTEXT = {"token": CANARY, "large": 2**70}

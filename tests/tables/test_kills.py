@@ -19,7 +19,6 @@ from tests.support.postgres import PostgresServer
 from tests.support.waiting import wait_until_blocking
 from tests.tables.conftest import Tables
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 ROOT = Path(__file__).parents[2]
 CALLER = """
 import json, sys

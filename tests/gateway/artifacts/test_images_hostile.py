@@ -320,7 +320,6 @@ async def process(shared_nats: NatsServer, tmp_path: Path) -> AsyncIterator[Gate
     gateway.stop()
 
 
-@pytest.mark.system
 async def test_no_bytes_where_they_do_not_belong(process: GatewayProcess, bus: Bus) -> None:
     """Not in logs at DEBUG, not in answers, not in what is stored of the run; whether the image is taken or not."""
     image = with_metadata("png")

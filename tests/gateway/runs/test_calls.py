@@ -18,8 +18,6 @@ from tests.support.model_server import ModelServer, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import planning, tools_at_work
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-
 CALLS: list[dict[str, Any]] = []
 SUM = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"], "additionalProperties": False}
 HIDDEN = {"type": "object", "properties": {"who": {"type": "string"}, "secret": {"type": "string", "artifact": True}}}

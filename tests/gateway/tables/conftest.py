@@ -28,8 +28,6 @@ from tests.support.model_server import ModelServer, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning, tools_at_work
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-
 TENANT = "acme"
 KEYS = {
     "free": new_key(TENANT),

@@ -19,8 +19,6 @@ from tests.support.run_services import planning, tools_at_work
 from tests.support.s3_servers import S3Server
 from tests.support.stores import serving as storing
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-
 CSV = b"name\nAnn\n"
 CALLS: list[tuple[str, dict[str, Any]]] = []
 READ: dict[str, Any] = {"side_effects": "read", "idempotent": True}

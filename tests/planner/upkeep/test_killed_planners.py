@@ -13,7 +13,6 @@ from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 STEPS = {
     "before the request": ("Now?", "before", "request"),
     "after the request, whose acknowledgement is lost": ("Now?", "stored", "request"),

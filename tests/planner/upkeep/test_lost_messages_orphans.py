@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from contracts.wire.names import new_id
@@ -41,7 +39,6 @@ async def waiting(bus: Bus) -> int:
     return int((await bus.api(f"STREAM.INFO.{subjects.REQUESTS}", {}))["state"]["messages"])
 
 
-@pytest.mark.system
 async def test_accepted_runs_end_although_their_requests_are_never_delivered_again(
     own_nats_server: NatsServer, tmp_path: Path
 ) -> None:

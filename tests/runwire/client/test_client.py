@@ -171,7 +171,6 @@ async def a_process(nats_url: str, folder: Path) -> AsyncIterator[GatewayProcess
         gateway.stop(signal.SIGKILL)
 
 
-@pytest.mark.system
 async def test_a_listener_survives_gateways_that_are_killed(
     own_nats_server: NatsServer, bus: Bus, tmp_path: Path
 ) -> None:

@@ -39,7 +39,7 @@ CANARIES = {
 }
 """What a shell may hold. The login is that of another server: the embedded one has its own."""
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 
 @dataclass

@@ -60,8 +60,6 @@ async def test_a_client_whose_run_has_begun_hears_no_more_than_others(
 
 
 @pytest.mark.chaos
-@pytest.mark.system
-@pytest.mark.timeout(120)
 async def test_clients_of_a_planner_that_stands_still_wait(
     served: Served, shared_nats: NatsServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -12,7 +12,7 @@ from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
 from tests.support.needs import needs_program
 
-pytestmark = [pytest.mark.system, pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 PACKAGES = ("node@22.23.3", "@modelcontextprotocol/conformance@0.1.16", "@modelcontextprotocol/sdk@1.32.2")
 SCENARIOS = (
     "server-initialize",

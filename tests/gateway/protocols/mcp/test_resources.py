@@ -17,8 +17,6 @@ from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
 from tests.support.stores import serving as storing
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-
 
 @pytest.mark.parametrize("era", ["legacy", "auto"])
 async def test_what_a_call_has_made_is_read(

@@ -19,8 +19,6 @@ from tests.support.gateways import ROOT
 from tests.support.model_server import answer
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
-
 
 def call(number: Any, name: str, arguments: Any = None, **params: Any) -> dict[str, Any]:
     """A call of a tool as a message."""

@@ -12,7 +12,7 @@ from runwire.local.data_folder import remembered
 from tests.runwire.conftest import document, runwire
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.usefixtures("slow_tools")]
+pytestmark = pytest.mark.usefixtures("slow_tools")
 
 
 def waiting(up: Path, question: str = "Send a report to ann@example.org: 'All is well'", **options: Any) -> str:

@@ -11,7 +11,7 @@ from tests.support.images import with_metadata
 from tests.support.terminal import CTRL_C, CTRL_D, Terminal
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = [pytest.mark.usefixtures("slow_tools")]
+pytestmark = pytest.mark.usefixtures("slow_tools")
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
 REPORT = "Send a report to ann@example.org: 'All is well'"
 Chat = Callable[..., Terminal]
