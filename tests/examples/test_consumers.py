@@ -17,6 +17,7 @@ from services.messaging.connection import Bus
 from services.messaging.streams.definitions import STREAMS
 from services.messaging.streams.provision import provision
 from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program
+from tests.support.buses import processed
 from tests.support.gateways import Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
@@ -150,7 +151,7 @@ async def test_what_is_not_stored_is_not_shown(watching: Watch, server: NatsServ
     async with await nats.connect(server.url, **server.login(OPERATOR)) as client:
         await client.publish(live, forged.model_dump_json().encode())
         await client.publish(live, b"no json")
-        await client.flush()
+        await processed(client)
     await publish_raw(server, live, twice, forged.model_dump_json().encode())
     await run.done()
     await ends(watched, run)

@@ -11,6 +11,7 @@ from runwire import Client, RunwireError
 from runwire.client import OpenPause
 from runwire.errors import IdempotencyConflict, PauseChanged, PauseClosed, RunAlreadyEnded
 from runwire.events import Observed
+from tests.support.buses import processed
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack
@@ -176,7 +177,7 @@ async def test_a_listener_on_nats_receives_what_waits(
     model.say(PAY, answer("Paid."))
     async with await nats.connect(tutorial_nats.url, **tutorial_nats.login("operator")) as connection:
         records = await connection.subscribe("run.default.*.log")
-        await connection.flush()
+        await processed(connection)
         pause = await paying(client)
         received: list[dict[str, object]] = []
         while not received:

@@ -11,6 +11,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from runwire import Client
+from tests.support.buses import processed
 from tests.support.model_server import ModelServer, Say, answer, words
 from tests.support.nats_server import NatsServer
 
@@ -72,7 +73,7 @@ async def test_a_listener_needs_nothing_but_a_nats_client(
 
     async with await nats.connect(tutorial_nats.url, **tutorial_nats.login("operator")) as connection:
         live = await connection.subscribe(f"run.default.{run_id}.*")
-        await connection.flush()
+        await processed(connection)
         stored = [
             message
             for kind in ("log", "stream")

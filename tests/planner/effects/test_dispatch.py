@@ -16,7 +16,7 @@ from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.planner.effects import direct_calls
 from tests.planner.conftest import TOOLS, Plan
-from tests.support.buses import connected
+from tests.support.buses import connected, processed
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Handler, Planning, Story
@@ -150,7 +150,7 @@ async def test_only_an_instance_without_a_connection_is_not_awaited(
         instance = await nats.connect(own_nats_server.url)
         await instance.subscribe(subjects.direct_call(one), cb=begin)
         await instance.subscribe(subjects.direct_status(one), cb=on_probe)
-        await instance.flush()
+        await processed(instance)
         calls = direct_calls.DirectCalls(bus, max_waiting=1)
         waiting = asyncio.create_task(calls.call(one, call))
         await probes.wait()

@@ -37,6 +37,7 @@ from tests.tool_runner.conftest import Planner, Serve, Start
 INSTANCE = "an_instance"
 TOOL = f"""
 import asyncio, sys, nats
+from tests.support.buses import processed
 
 async def main():
     client = await nats.connect(sys.argv[1], user=sys.argv[2], password=sys.argv[3])
@@ -46,7 +47,7 @@ async def main():
 
     for subject in ("$SRV.PING.weather.{INSTANCE}", "tool.weather.status"):
         await client.subscribe(subject, cb=answer)
-    await client.flush()
+    await processed(client)
     print("ready", flush=True)
     await asyncio.sleep(60)
 
