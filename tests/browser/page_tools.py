@@ -9,6 +9,8 @@ from pydantic import BaseModel, Field
 
 from runwire import ToolContext, tool
 
+LARGE = 2**53 + 1
+"""A number of JavaScript is not as exact."""
 PDF = b"""%PDF-1.4
 1 0 obj <</Type /Catalog /Pages 2 0 R>> endobj
 2 0 obj <</Type /Pages /Kids [3 0 R] /Count 1>> endobj
@@ -23,7 +25,7 @@ class Findings(BaseModel):
     answer: str
     notes: str = Field(json_schema_extra={"artifact": True, "stream": True, "stream_id": "notes"})
     code: str = Field(json_schema_extra={"artifact": True})
-    rows: list[dict[str, float]] = Field(json_schema_extra={"artifact": True})
+    rows: list[dict[str, float | int]] = Field(json_schema_extra={"artifact": True})
     report: bytes = Field(json_schema_extra={"artifact": True})
 
 
@@ -31,7 +33,7 @@ class Findings(BaseModel):
 async def gather_findings(ctx: ToolContext) -> Findings:
     """Everything at once."""
     await ctx.emit_artifact(stream_id="notes", chunk="# Notes", done=True, artifact_type="markdown")
-    rows = [{"share": 0.5}, {"share": 0.25}, {"share": 0.75}]
+    rows: list[dict[str, float | int]] = [{"share": 0.5, "of": LARGE}, {"share": 0.25}, {"share": 0.75}]
     return Findings(answer="East grew most.", notes="# Notes", code="print(1)", rows=rows, report=PDF)
 
 

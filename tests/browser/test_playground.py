@@ -13,6 +13,7 @@ import pytest
 from runwire.local.launch import remembered
 from services.gateway.auth.key_lines import new_key
 from services.gateway.auth.tickets import COOKIE
+from tests.browser.page_tools import LARGE
 from tests.support.builds import INSTALL, build, built_typescript
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.needs import needs_program
@@ -222,7 +223,7 @@ def test_the_rest_of_it(seen: Seen, gateway: str, tmp_path: Path) -> None:
         "subtab": "weeks",
     }
     shown = ("East grew most 1, and [1] is code; [9] is nothing.", "Only a part was read.", "Notes", "print(1)", "0.50")
-    assert all(text in found["turn"] for text in (*shown, "Open the PDF", "partial", "Sales of 2024"))
+    assert all(text in found["turn"] for text in (*shown, str(LARGE), "Open the PDF", "partial", "Sales of 2024"))
     assert found["wrong"] == []
 
 

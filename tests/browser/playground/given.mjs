@@ -72,7 +72,7 @@ await seen(async (page, context) => {
   await page.goto(`${base}/playground`);
   await ask("Gather the findings.", "scripted");
   await page.locator(".verdict").waitFor();
-  const cells = page.locator(".artifact td");
+  const cells = page.locator(".artifact td:first-child");
   const sorted = [await cells.allInnerTexts()];
   for (let click = 0; click < 2; click += 1) {
     await page.getByRole("button", { name: "share" }).click();

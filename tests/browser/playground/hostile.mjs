@@ -35,6 +35,7 @@ await seen(async (page, context) => {
     await page.locator(`#run-${id} .verdict`).waitFor();
     if (cases[number].option) await page.locator(".chart-frame, .code").first().waitFor();
     if (!cases[number].payload) await page.locator("figure.artifact").nth(2).waitFor();
+    if (cases[number].said) await page.locator(".artifact .note", { hasText: cases[number].said }).waitFor();
     if (cases[number].payload) await page.getByText("An odd payload").first().waitFor();
     shown.push(
       await page.evaluate(() => {
