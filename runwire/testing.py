@@ -16,8 +16,7 @@ from contracts.artifacts.references import ArtifactRef
 from contracts.runs.pauses import PauseAnswer
 from contracts.wire import names
 from contracts.wire.limits import PART_BYTES
-from runwire.tools.context import Awaited, ToolLogger, encode_content, encode_piece
-from runwire.tools.pauses import Answer, Paused, Pauses
+from runwire.tools.context import Answer, Awaited, Paused, Pauses, ToolLogger, encode_content, encode_piece
 
 __all__ = ["Paused", "RecordingContext", "Rejected"]
 

@@ -48,7 +48,6 @@ WHOLE_ROOMS = {
 #: A module -> the test of the module through which it is used.
 THROUGH = {
     "contracts/wire/subject.py": "tests/contracts/wire/test_subjects.py",
-    "runwire/tools/context.py": "tests/runwire/tools/test_decorator.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",
     "services/messaging/writes.py": "tests/messaging/test_nats_connection.py",
     "services/messaging/request_reply.py": "tests/artifact_store/test_store.py",

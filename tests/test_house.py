@@ -27,7 +27,7 @@ CODE = ("contracts", "runwire", "services")
 #: Modules apart from I/O: tested without a server and replayed from a log, so they neither wait nor read a clock or
 #: random numbers.
 PURE = (
-    "runwire/plans/**/*.py",
+    "runwire/plans/*.py",
     "services/planner/run/**/*.py",
     "services/planner/conversation/encoding.py",
     "services/planner/conversation/native.py",

@@ -9,10 +9,10 @@ from contracts.sessions.records import SessionEntry, SessionStatus
 from contracts.sessions.schedules import ScheduleCreated, ScheduleView
 from contracts.sessions.tasks import GroupView, TaskView
 from contracts.tools.messages import RefusedTool, ToolSpec
+from runwire.client.background import webhook_headers
 from runwire.client.client import Client
 from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.options import LimitOptions, MemoryOptions, MessageOption, RunOptions
-from runwire.client.schedules import webhook_headers
 from runwire.client.tools import CallOptions
 
 __all__ = [

@@ -23,10 +23,9 @@ from contracts.runs.pauses import OpenPause, PauseDecision
 from contracts.runs.plans import PlanReport
 from contracts.sessions.records import SessionEntry, SessionStatus
 from contracts.wire import names
+from runwire.client.background import ScheduleMethods, TaskMethods
 from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.options import Image, RunOptions, image_inputs
-from runwire.client.schedules import ScheduleMethods
-from runwire.client.tasks import TaskMethods
 from runwire.client.tools import ToolMethods
 from runwire.client.transport import Page, Transport, checked
 from runwire.errors import NotFound

@@ -3,7 +3,7 @@
 Rule 1: everything is stopped in the reverse order: tools and gateway first, nats-server last, so that running requests
 can end.
 Rule 2: all state is in one folder, which one launcher at a time may use.
-Rule 3: every process gets an environment of its own (`environments`); none inherits the launcher's.
+Rule 3: every process gets an environment of its own (`configuration`); none inherits the launcher's.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from typing import Any
 
 from contracts.wire.operation import NOT_STORED
 from contracts.wire.rights import LOCAL_TOOLS, PROVISIONER
-from runwire.local import embedded_nats, environments
+from runwire.local import configuration, embedded_nats
 from runwire.local.data_folder import data_dir, published, remembered, withdraw
 from runwire.local.embedded_nats import find_nats_server
 from runwire.local.forks import Forks
@@ -142,7 +142,7 @@ async def running(
         withdraw(plan.data)  # left behind by a launcher that was killed
         forks = None
         if sys.platform == "linux":  # Elsewhere libraries of the system may mind a fork.
-            forks = Forks(_LOADED, environments.of_server(os.environ), plan.data / "logs" / "services.log")
+            forks = Forks(_LOADED, configuration.of_server(os.environ), plan.data / "logs" / "services.log")
         supervisor = Supervisor(plan.data, report, on_ready, forks)
         starting, stopped = (
             asyncio.create_task(_start_all(plan, supervisor, report, umask)),
@@ -180,11 +180,11 @@ async def _start_all(plan: Plan, supervisor: Supervisor, report: Callable[[str],
     store = await _offer_s3(plan.data, supervisor)
     counts = {"planner": plan.planners, "tool_runner": plan.tool_runners}
     workers = [(service, f"{service}-{n}") for service, count in counts.items() for n in range(1, count + 1)]
-    gateway = {**environments.of_service("gateway", os.environ), **env, **login("gateway"), "RUNWIRE_HOST": "127.0.0.1"}
-    tools = {**environments.of_tools(os.environ), **env, **login(LOCAL_TOOLS)}
-    tables = {**environments.of_service("tables", os.environ), **env, **login(LOCAL_TOOLS)}
+    gateway = configuration.of_service("gateway", os.environ) | env | login("gateway") | {"RUNWIRE_HOST": "127.0.0.1"}
+    tools = {**configuration.of_tools(os.environ), **env, **login(LOCAL_TOOLS)}
+    tables = {**configuration.of_service("tables", os.environ), **env, **login(LOCAL_TOOLS)}
     tables["RUNWIRE_DATA_DIR"] = str(plan.data)
-    provisioner = {**environments.of_service(PROVISIONER, os.environ), **env, **login(PROVISIONER)}
+    provisioner = {**configuration.of_service(PROVISIONER, os.environ), **env, **login(PROVISIONER)}
     services = [_service(service, name, {**env, **login(service)}) for service, name in workers]
     services.append(_service("artifact_store", "artifact_store", {**env, **store, **login("artifact_store")}))
     await asyncio.gather(
@@ -233,7 +233,7 @@ async def start_nats(plan: Plan, supervisor: Supervisor, report: Callable[[str],
                 f"have the old address do not reach it"
             )
         command = embedded_nats.configure(plan.data, port, plan.sync)
-        nats = Child("nats-server", command, environments.of_server(os.environ), lambda: listens(port))
+        nats = Child("nats-server", command, configuration.of_server(os.environ), lambda: listens(port))
         await supervisor.start(nats)
     return nats, port
 
@@ -250,14 +250,14 @@ async def _offer_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:
     port = listening.getsockname()[1]
     embedded_nats.prepare(folder)
     command = embedded_nats.rclone_command(rclone, folder, port)
-    environment = {**environments.of_server(os.environ), **embedded_nats.rclone_environment(keys)}
+    environment = {**configuration.of_server(os.environ), **embedded_nats.rclone_environment(keys)}
     await supervisor.start(Child("s3", command, environment, listening=listening))
     return dict(embedded_nats.store_environment(keys, port))
 
 
 def _service(service: str, name: str, env: dict[str, str]) -> Child:
     health = free_port()
-    own = {**environments.of_service(service, os.environ), **env, "RUNWIRE_HEALTH_PORT": str(health)}
+    own = {**configuration.of_service(service, os.environ), **env, "RUNWIRE_HEALTH_PORT": str(health)}
     return Child(name, [f"services.{service}"], own, lambda: is_ready(health), is_forked=True)
 
 

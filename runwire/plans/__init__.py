@@ -4,14 +4,13 @@
 of one call by values. `report` says all of it for people and programs. `template_paths` lists what templates may name.
 
 `templates` has the grammar and finds the strings of a call, and `texts` says in lines what a check finds.
-`json_schema/` knows which fields a schema declares.
+`schema_fields` knows which fields a schema declares.
 """
 
 from contracts.runs.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarning
-
-from .checking import PlanBounds, PlanCheck, check_plan
-from .reading import DirectResponse, TemplatePath, read_plan, report, template_paths
-from .templates import (
+from runwire.plans.checking import PlanBounds, PlanCheck, check_plan
+from runwire.plans.reading import DirectResponse, TemplatePath, read_plan, report, template_paths
+from runwire.plans.templates import (
     ArgumentsTooLarge,
     MissingOutputField,
     Template,
@@ -20,7 +19,7 @@ from .templates import (
     parse_template,
     resolve,
 )
-from .texts import error_line, warning_line
+from runwire.plans.texts import error_line, warning_line
 
 __all__ = [
     "ArgumentsTooLarge",

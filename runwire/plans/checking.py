@@ -29,13 +29,20 @@ from contracts.runs.plans import (
     UnknownTool,
 )
 from contracts.tools.messages import ToolSpec
-from runwire.plans.json_schema.folding import Steps, TooManySteps
-from runwire.plans.templates import Container, Key, is_deeper, json_size, marked_strings
+from runwire.plans.schema_fields import MAX_NAMES, Fields, Missing, fit
+from runwire.plans.schema_folding import Schema, Steps, TooManySteps
+from runwire.plans.templates import (
+    Container,
+    Key,
+    Template,
+    holds_embedded,
+    is_candidate,
+    is_deeper,
+    json_size,
+    marked_strings,
+    parse_template,
+)
 from runwire.plans.texts import MAX_NAME_CHARACTERS, Findings, names_of, shortened
-
-from .json_schema.fields import MAX_NAMES, Fields, Missing, fit
-from .json_schema.folding import Schema
-from .templates import Template, holds_embedded, is_candidate, parse_template
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,7 @@ from contracts.wire import limits
 from contracts.wire.limits import PART_BYTES
 from runwire.errors import ToolError
 from runwire.serving.caller_clock import CallerClock
-from runwire.tools.context import Awaited, ToolLogger, encode_content, encode_piece
-from runwire.tools.pauses import Pauses
+from runwire.tools.context import Awaited, Pauses, ToolLogger, encode_content, encode_piece
 
 Reply = tuple[dict[str, str], bytes]
 """Headers and body."""

@@ -37,8 +37,8 @@ from runwire.serving.caller_clock import CallerClock, StallDetector
 from runwire.serving.calls import Call, CallContext, Calls, Key, Reply, failure_replies, reply_of, result_replies
 from runwire.serving.executor import Executor, TooLate
 from runwire.serving.loading import authors_trace
+from runwire.tools.context import pause_in
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
-from runwire.tools.pauses import pause_in
 
 logger = logging.getLogger("runwire.serving")
 

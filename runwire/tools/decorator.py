@@ -34,8 +34,7 @@ from contracts.tools import messages as wire
 from contracts.wire import names
 from contracts.wire.faults import describe
 from runwire.errors import ToolError, UnsupportedSignature
-from runwire.tools.context import ToolContext
-from runwire.tools.pauses import Pauses
+from runwire.tools.context import Pauses, ToolContext
 from runwire.tools.responses import ToolResponse
 
 logger = logging.getLogger("runwire.tools")

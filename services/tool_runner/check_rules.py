@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from contracts.tools.messages import MAX_OWN_ID_CHARACTERS, Finding, ToolSpec
 from runwire.plans import template_paths
-from runwire.plans.json_schema.fields import Fields, Missing
-from runwire.plans.json_schema.folding import ANY, Steps, TooManySteps
+from runwire.plans.schema_fields import Fields, Missing
+from runwire.plans.schema_folding import ANY, Steps, TooManySteps
 
 MAX_CHARACTERS = 500
 """Of what a line says; texts of tools are cut."""

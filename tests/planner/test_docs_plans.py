@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from contracts.runs.events import Called, Step
 from examples.plans.blog_tools import create_blog_post, research_blog
 from runwire.plans import DirectResponse, Plan, PlanBounds, check_plan, is_candidate, parse_template, read_plan, report
-from runwire.plans.json_schema.folding import MAX_STEPS
+from runwire.plans.schema_folding import MAX_STEPS
 from runwire.plans.templates import holds_embedded
 from services.planner.agents import parse_agents
 from services.planner.strategies.planned.execution import ANSWER_AFTER_DEADLINE_MS, MAX_INSERTED_BYTES

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runwire.plans.json_schema.patterns import pattern_size
+from runwire.plans.schema_folding import pattern_size
 from services.shared.json_schema.checks import InvalidSchema, certain_faults, check_schema, complaints
 from services.shared.redaction.separation import collect, separate
 from tests.support.schemas import chained

@@ -28,13 +28,13 @@ from contracts.wire.operation import (
 from runwire.cli.frame import Check, Found, Key, Url, checklist, gateway_of, works
 from runwire.cli.operator import OperatorRefused, connected_operator, replies
 from runwire.cli.printing import time_text
-from runwire.cli.setting_names import misspelt
 from runwire.cli.tool_checks import server_checks, tool_checks
 from runwire.client import AgentModels, Client
 from runwire.client.options import LimitOptions
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, RunwireError
 from runwire.events import Error
 from runwire.local import launch
+from runwire.local.configuration import misspelt
 
 commands = typer.Typer()
 

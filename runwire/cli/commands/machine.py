@@ -19,8 +19,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from runwire.cli.printing import EXIT_FAILED, EXIT_INTERRUPTED, OUT, Since, end, marked, print_error, program, time_text
-from runwire.cli.setting_names import misspelt
 from runwire.local import launch
+from runwire.local.configuration import misspelt
 from runwire.local.data_folder import data_dir, nats_login, remembered
 
 commands = typer.Typer()

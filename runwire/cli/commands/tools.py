@@ -52,8 +52,8 @@ from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded
 from runwire.events import ToolProgress
 from runwire.plans import TemplatePath, template_paths
-from runwire.plans.json_schema.fields import Fields
-from runwire.plans.json_schema.folding import Steps, TooManySteps
+from runwire.plans.schema_fields import Fields
+from runwire.plans.schema_folding import Steps, TooManySteps
 from runwire.serving import loading, server
 from runwire.testing import Paused, RecordingContext
 

@@ -23,7 +23,7 @@ from typing import Any
 from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK
 from contracts.runs.events import Observed, Step
 from contracts.tools.messages import ToolSpec
-from runwire.plans.json_schema.graph import schema_at, steps_of
+from runwire.plans.schema_graph import schema_at, steps_of
 from services.planner.conversation import texts
 from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, compact_schema, shown_name
 from services.planner.conversation.encoding import OPAQUE, compact

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from runwire.plans.json_schema.graph import Subschema, read_graph
-from runwire.plans.json_schema.patterns import MAX_PATTERN_CHARACTERS, MAX_PATTERNS, pattern_size
+from runwire.plans.schema_folding import MAX_PATTERN_CHARACTERS, MAX_PATTERNS, pattern_size
+from runwire.plans.schema_graph import Subschema, read_graph
 from runwire.plans.templates import is_deeper
 
 MAX_SCHEMA_BYTES = 128 << 10

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from contracts.tools.messages import ToolSpec
-from runwire.plans.json_schema.graph import Subschema, read_graph
-from runwire.plans.json_schema.patterns import MAX_PATTERNS, matcher
+from runwire.plans.schema_folding import MAX_PATTERNS, matcher
+from runwire.plans.schema_graph import Subschema, read_graph
 from services.runtime.newest import Newest
 
 Schema = Mapping[str, Any] | bool | None

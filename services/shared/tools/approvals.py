@@ -16,7 +16,7 @@ from typing import Any
 
 from contracts.runs.pauses import ApprovalRule
 from contracts.tools.messages import CallRequested, ToolSpec
-from runwire.plans.json_schema.graph import Subschema, read_graph
+from runwire.plans.schema_graph import Subschema, read_graph
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
 from services.shared.redaction.json_values import canonical_json
 from services.shared.redaction.stored_values import holds_reference

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from contracts.artifacts.references import ArtifactRef, JsonType
 from contracts.tools.messages import MAX_OWN_ID_CHARACTERS, ArtifactPreview, CallRequested, RespondedArtifact, ToolSpec
-from runwire.plans.json_schema.graph import schema_at, steps_of
+from runwire.plans.schema_graph import schema_at, steps_of
 from services.shared.redaction.json_values import canonical_json, plain, well_formed
 from services.shared.redaction.placeholders import is_placeholder, json_type, placeholder, stored_size, wire_size
 from services.shared.redaction.separation import Path, SeparatedResult, dotted

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from runwire.cli.setting_names import OF_COMMANDS, OF_COMPOSE, OF_SERVICES, misspelt
+from runwire.local.configuration import OF_COMMANDS, OF_COMPOSE, OF_SERVICES, misspelt
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.gateway.settings import GatewaySettings
 from services.planner.settings import PlannerSettings

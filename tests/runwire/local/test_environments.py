@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from pydantic import SecretStr
 
-from runwire.local.environments import is_provider_secret, of_server, of_service, of_tools
+from runwire.local.configuration import is_provider_secret, of_server, of_service, of_tools
 from services.artifact_store.settings import ArtifactStoreSettings
 from services.gateway.settings import GatewaySettings
 from services.planner.settings import PlannerSettings

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runwire.plans.json_schema.fields import Fields, Fit, Missing, fit
-from runwire.plans.json_schema.folding import ANY, Steps, type_of
+from runwire.plans.schema_fields import Fields, Fit, Missing, fit
+from runwire.plans.schema_folding import ANY, Steps, type_of
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
 TREE = {"$defs": {"N": {"properties": {"v": INTEGER, "next": {"$ref": "#/$defs/N"}}}}, "$ref": "#/$defs/N"}

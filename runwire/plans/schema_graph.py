@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 from urllib.parse import unquote
 
-from ..templates import is_index
+from runwire.plans.templates import is_index
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")

@@ -12,11 +12,20 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from runwire.plans.json_schema.folding import Steps
-
-from ..templates import is_index
-from .folding import ANY, NULL, Document, Reading, Schema, Types, TypesReading, types_of_itself, values_of
-from .patterns import Patterns
+from runwire.plans.schema_folding import (
+    ANY,
+    NULL,
+    Document,
+    Patterns,
+    Reading,
+    Schema,
+    Steps,
+    Types,
+    TypesReading,
+    types_of_itself,
+    values_of,
+)
+from runwire.plans.templates import is_index
 
 MAX_NAMES = 100
 """Most names that an error lists."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from runwire import ToolContext, ToolError, tool
 from runwire.testing import Paused, RecordingContext, Rejected
-from runwire.tools.pauses import pause_in
+from runwire.tools.context import pause_in
 
 
 class Seat(BaseModel):
