@@ -20,7 +20,7 @@ from contracts.wire.names import new_id
 from runwire.cli.operator import OperatorRefused, connected_operator, replies
 from runwire.errors import ToolsNotLoaded
 from runwire.nats_client import NatsClient
-from runwire.serving.loading import load_tools
+from runwire.serving.server import load_tools
 
 _ATTEMPTS = 3
 _TAKEN_S, _POLL_S = 10.0, 0.1

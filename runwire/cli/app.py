@@ -66,11 +66,10 @@ _MODULES = {
     "config": {"config", "context"},
     "data": {"artifacts", "fetch", "tables"},
     "machine": {"up", "env", "logs"},
-    "runs": {"run", "tail", "cancel", "delete", "runs"},
+    "runs": {"run", "tail", "cancel", "delete", "runs", "schedule"},
     "serve": {"new", "serve"},
     "sessions": {"chat", "sessions", "proposals"},
     "tools": {"call", "mcp", "tools"},
-    "schedules": {"schedule"},
     "plans": {"plan"},
 }
 """Module of `runwire.cli.commands` -> its commands. Others are in the module of their name."""

@@ -31,7 +31,6 @@ import tomllib
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dotenv import dotenv_values
 
@@ -82,22 +81,18 @@ def apply(environment: MutableMapping[str, str], folder: Path) -> None:
 
 
 def _of_toml(file: Path) -> dict[str, str | None]:
-    document = tomllib.loads(file.read_text(encoding="utf-8"))
-    if wrong := [name for name in document if not _SETTING.fullmatch(name)]:
-        raise CannotLaunch(f"{file}: {wrong[0]} is no setting; write them in lower case and without RUNWIRE_")
-    return {f"RUNWIRE_{name.upper()}": _text(file, name, value) for name, value in document.items()}
-
-
-def _text(file: Path, name: str, value: Any) -> str:
-    """A value as a variable holds it."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(each, str) and "," not in each for each in value):
-        return ",".join(value)
-    try:
-        return json.dumps(value)
-    except TypeError:
-        raise CannotLaunch(f"{file}: {name} is a date; write it as a text") from None
+    """Each setting of a file as the text that a variable holds."""
+    found: dict[str, str | None] = {}
+    for name, value in tomllib.loads(file.read_text(encoding="utf-8")).items():
+        if not _SETTING.fullmatch(name):
+            raise CannotLaunch(f"{file}: {name} is no setting; write them in lower case and without RUNWIRE_")
+        is_texts = isinstance(value, list) and all(isinstance(each, str) and "," not in each for each in value)
+        try:
+            text = ",".join(value) if is_texts else value if isinstance(value, str) else json.dumps(value)
+        except TypeError:
+            raise CannotLaunch(f"{file}: {name} is a date; write it as a text") from None
+        found[f"RUNWIRE_{name.upper()}"] = text
+    return found
 
 
 Shell = Mapping[str, str]

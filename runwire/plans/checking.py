@@ -13,35 +13,11 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from contracts.runs.plans import (
-    FieldNotFound,
-    ForwardReference,
-    IndexOutOfBounds,
-    InvalidArgument,
-    NoOutputSchema,
-    OverLimit,
-    PlainError,
-    PlanCall,
-    PlanError,
-    PlanErrorDetail,
-    PlanWarning,
-    TypeMismatch,
-    UnknownTool,
-)
+from contracts.runs import plans
 from contracts.tools.messages import ToolSpec
+from runwire.plans import templates
 from runwire.plans.schema_fields import MAX_NAMES, Fields, Missing, fit
 from runwire.plans.schema_folding import Schema, Steps, TooManySteps
-from runwire.plans.templates import (
-    Container,
-    Key,
-    Template,
-    holds_embedded,
-    is_candidate,
-    is_deeper,
-    json_size,
-    marked_strings,
-    parse_template,
-)
 from runwire.plans.texts import MAX_NAME_CHARACTERS, Findings, names_of, shortened
 
 
@@ -68,8 +44,8 @@ that no value of a template changes."""
 class PlanCheck:
     """What a check has found. A plan with an error does not run."""
 
-    errors: list[PlanError] = field(default_factory=list)
-    warnings: list[PlanWarning] = field(default_factory=list)
+    errors: list[plans.PlanError] = field(default_factory=list)
+    warnings: list[plans.PlanWarning] = field(default_factory=list)
     errors_left_out: int = 0
     """Number of errors beyond those listed: a check lists at most 100 errors, which have 64 KiB together."""
 
@@ -80,7 +56,7 @@ class PlanCheck:
 
 
 def check_plan(
-    calls: Sequence[PlanCall],
+    calls: Sequence[plans.PlanCall],
     tools: Mapping[str, ToolSpec],
     bounds: PlanBounds = DEFAULT_BOUNDS,
     faults: Faults | None = None,
@@ -94,7 +70,7 @@ def check_plan(
 
 class _Checker:
     def __init__(
-        self, calls: Sequence[PlanCall], tools: Mapping[str, ToolSpec], bounds: PlanBounds, faults: Faults | None
+        self, calls: Sequence[plans.PlanCall], tools: Mapping[str, ToolSpec], bounds: PlanBounds, faults: Faults | None
     ) -> None:
         self.findings = Findings()
         self._calls = calls
@@ -104,65 +80,67 @@ class _Checker:
         self._steps = Steps()
         self._inputs: dict[str, Fields] = {}
         self._outputs: dict[str, Fields] = {}
-        self._missing: dict[tuple[str, tuple[str, ...]], FieldNotFound] = {}
-        self._targets: dict[Container, Schema] = {}
+        self._missing: dict[tuple[str, tuple[str, ...]], plans.FieldNotFound] = {}
+        self._targets: dict[templates.Container, Schema] = {}
         """What the input schemas say of containers in the arguments."""
 
     def check_all(self) -> None:
         limit, found = self._bounds.max_calls, len(self._calls)
         if found > limit:
-            self.findings.add(None, OverLimit(type="too_many_calls", limit=limit, found=found))
+            self.findings.add(None, plans.OverLimit(type="too_many_calls", limit=limit, found=found))
             return
-        size = sum((json_size(call.arguments) or 0) + len(call.tool_name) for call in self._calls)
+        size = sum((templates.json_size(call.arguments) or 0) + len(call.tool_name) for call in self._calls)
         if size > self._bounds.max_plan_bytes:
-            large = OverLimit(type="arguments_too_large", limit=self._bounds.max_plan_bytes, found=size)
+            large = plans.OverLimit(type="arguments_too_large", limit=self._bounds.max_plan_bytes, found=size)
             self.findings.add(None, large)
             return
         for index, call in enumerate(self._calls):
-            if is_deeper(call.arguments, self._bounds.max_depth):
-                self.findings.add(index, OverLimit(type="too_deep", limit=self._bounds.max_depth))
+            if templates.is_deeper(call.arguments, self._bounds.max_depth):
+                self.findings.add(index, plans.OverLimit(type="too_deep", limit=self._bounds.max_depth))
                 continue
-            argument_bytes, most = json_size(call.arguments), self._bounds.max_argument_bytes
+            argument_bytes, most = templates.json_size(call.arguments), self._bounds.max_argument_bytes
             if argument_bytes is None or argument_bytes > most:
-                self.findings.add(index, OverLimit(type="arguments_too_large", limit=most, found=argument_bytes))
+                self.findings.add(index, plans.OverLimit(type="arguments_too_large", limit=most, found=argument_bytes))
                 continue
             if call.tool_name not in self._tools:
                 available = names_of(islice(self._tools, MAX_NAMES))
                 name = shortened(call.tool_name, MAX_NAME_CHARACTERS)
-                self.findings.add(index, UnknownTool(tool_name=name, available_tools=available))
+                self.findings.add(index, plans.UnknownTool(tool_name=name, available_tools=available))
             if not self._check_arguments(index, call):
                 return
 
-    def _check_arguments(self, index: int, call: PlanCall) -> bool:
+    def _check_arguments(self, index: int, call: plans.PlanCall) -> bool:
         """Check the arguments of a call. False: the work of the whole check is used up."""
         try:
             self._check_literals(index, call)
         except TooManySteps:
-            self.findings.add(index, OverLimit(type="schema_too_complex", limit=self._steps.limit))
+            self.findings.add(index, plans.OverLimit(type="schema_too_complex", limit=self._steps.limit))
             return False
-        for container, key, text in marked_strings(call.arguments):
+        for container, key, text in templates.marked_strings(call.arguments):
             argument = partial(container.dotted, key)
             try:
                 detail = self._check_string(index, container, key, text)
             except TooManySteps:
-                detail = OverLimit(type="schema_too_complex", limit=self._steps.limit)
+                detail = plans.OverLimit(type="schema_too_complex", limit=self._steps.limit)
                 self.findings.add(index, detail, argument, text)
                 return False
             if detail is not None:
                 self.findings.add(index, detail, argument, text)
         return True
 
-    def _check_literals(self, index: int, call: PlanCall) -> None:
+    def _check_literals(self, index: int, call: plans.PlanCall) -> None:
         """Check what no template gives: what is missing, and the values of the rest."""
         if call.tool_name not in self._tools:
             return
         target = self._target(call.tool_name)
         for name in sorted(target.required().difference(call.arguments)):
-            self.findings.add(index, InvalidArgument(reason="the tool requires it"), partial(str, name))
+            self.findings.add(index, plans.InvalidArgument(reason="the tool requires it"), partial(str, name))
         schema = self._tools[call.tool_name].input_schema
-        for path, reason in self._faults(call.arguments, schema, is_candidate) if self._faults is not None else ():
+        for path, reason in (
+            self._faults(call.arguments, schema, templates.is_candidate) if self._faults is not None else ()
+        ):
             if path or "is a required property" not in reason:
-                self.findings.add(index, InvalidArgument(reason=shortened(reason)), partial(str, path))
+                self.findings.add(index, plans.InvalidArgument(reason=shortened(reason)), partial(str, path))
 
     def _target(self, name: str) -> Fields:
         """Return the fields of a tool's input schema, read once."""
@@ -170,39 +148,43 @@ class _Checker:
             self._inputs[name] = Fields(self._tools[name].input_schema, self._steps)
         return self._inputs[name]
 
-    def _check_string(self, index: int, container: Container, key: Key, text: str) -> PlanErrorDetail | None:
+    def _check_string(
+        self, index: int, container: templates.Container, key: templates.Key, text: str
+    ) -> plans.PlanErrorDetail | None:
         self._steps.take()
-        template = parse_template(text)
+        template = templates.parse_template(text)
         if template is not None:
             wrong = self._wrong_reference(index, template)
             return wrong or self._wrong_field(index, container, key, template)
-        if is_candidate(text):
-            return PlainError(type="invalid_template_syntax")
-        if holds_embedded(text):
+        if templates.is_candidate(text):
+            return plans.PlainError(type="invalid_template_syntax")
+        if templates.holds_embedded(text):
             self.findings.warn(index, "embedded_template_not_resolved", partial(container.dotted, key))
         return None
 
-    def _wrong_reference(self, index: int, template: Template) -> PlanErrorDetail | None:
+    def _wrong_reference(self, index: int, template: templates.Template) -> plans.PlanErrorDetail | None:
         """Compare the number of a call with those that come before."""
         number, depth = template.index, len(template.path)
         if depth > self._bounds.max_depth:
-            return OverLimit(type="too_deep", limit=self._bounds.max_depth, found=depth)
+            return plans.OverLimit(type="too_deep", limit=self._bounds.max_depth, found=depth)
         if number == index:
-            return PlainError(type="self_reference")
+            return plans.PlainError(type="self_reference")
         if number >= len(self._calls):
-            return IndexOutOfBounds(referenced_index=number, max_valid_index=index - 1 if index else None)
+            return plans.IndexOutOfBounds(referenced_index=number, max_valid_index=index - 1 if index else None)
         if number > index:
-            return ForwardReference(referenced_index=number)
+            return plans.ForwardReference(referenced_index=number)
         return None
 
-    def _wrong_field(self, index: int, container: Container, key: Key, template: Template) -> PlanErrorDetail | None:
+    def _wrong_field(
+        self, index: int, container: templates.Container, key: templates.Key, template: templates.Template
+    ) -> plans.PlanErrorDetail | None:
         """Look the field up, and compare its types with those of the argument."""
         name = self._calls[template.index].tool_name
         tool = self._tools.get(name)
         if tool is None:
             return None  # The call that it refers to has the error.
         if tool.output_schema is None:
-            return NoOutputSchema(tool_name=name)
+            return plans.NoOutputSchema(tool_name=name)
         if name not in self._outputs:
             self._outputs[name] = Fields(tool.output_schema, self._steps)
         source = self._outputs[name]
@@ -215,7 +197,7 @@ class _Checker:
         target = self._target(called)
         fitted = fit(source, found, target, target.inside(self._schema_of(container, target), str(key)))
         if not fitted.fits:
-            return TypeMismatch(
+            return plans.TypeMismatch(
                 tool_name=name,
                 field=shortened(".".join(template.path)),
                 source_types=sorted(fitted.source),
@@ -225,7 +207,7 @@ class _Checker:
             self.findings.warn(index, "nullable_source", partial(container.dotted, key))
         return None
 
-    def _schema_of(self, container: Container, target: Fields) -> Schema:
+    def _schema_of(self, container: templates.Container, target: Fields) -> Schema:
         """Return what the tool's input schema says of a container in the arguments, looked up once."""
         unread = []
         while container.parent is not None and container not in self._targets:
@@ -236,11 +218,11 @@ class _Checker:
             schema = self._targets[each] = target.inside(schema, str(each.key))
         return schema
 
-    def _not_found(self, name: str, template: Template, missing: Missing) -> FieldNotFound:
+    def _not_found(self, name: str, template: templates.Template, missing: Missing) -> plans.FieldNotFound:
         known = self._missing.get((name, template.path))
         if known is None:
             shown = shortened(name, MAX_NAME_CHARACTERS)
-            known = self._missing[name, template.path] = FieldNotFound(
+            known = self._missing[name, template.path] = plans.FieldNotFound(
                 tool_name=shown,
                 tool=shown,
                 field=shortened(".".join(template.path[: missing.depth])),

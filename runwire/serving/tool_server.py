@@ -13,11 +13,13 @@ replies: no requests are sent from here.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import time
 import traceback
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, Literal
 
 from nats.aio.client import Client
@@ -36,7 +38,6 @@ from runwire.serving.announcement import NATS_ERRORS, Announcement
 from runwire.serving.caller_clock import CallerClock, StallDetector
 from runwire.serving.calls import Call, CallContext, Calls, Key, Reply, failure_replies, reply_of, result_replies
 from runwire.serving.executor import Executor, TooLate
-from runwire.serving.loading import authors_trace
 from runwire.tools.context import pause_in
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool
 
@@ -47,6 +48,12 @@ _FIRST_HEARTBEAT_S = 0.03
 _MAX_REQUEST_ERROR_CHARACTERS = 300
 _name: Callable[[type], str] = type.__dict__["__name__"].__get__
 """Returns the name of a class, whatever its own class says instead."""
+_CALLERS = (
+    "<frozen importlib",
+    str(Path(__file__).parents[1]),
+    *(str(Path(module.__file__ or "").parent) for module in (asyncio, concurrent.futures)),
+)
+"""Where what calls the author's code is: Runwire and the event loop."""
 
 
 class ToolServer:
@@ -307,3 +314,12 @@ def _key(message: Msg) -> Key:
     """The key of the call in a status or cancel request; empty when it cannot be read."""
     question = parsed(wire.CallQuestion, message.data)
     return (question.idempotency_key, question.round) if question is not None else ("", 0)
+
+
+def authors_trace(error: BaseException) -> str:
+    """Return a traceback without the frames that call the author's file, unless the error is not of it."""
+    trace = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in trace.stack if not frame.filename.startswith(_CALLERS)]
+    is_authors = frames or isinstance(error, SyntaxError)
+    trace.stack = traceback.StackSummary.from_list(frames if is_authors else trace.stack)
+    return "".join(trace.format()).rstrip()

@@ -10,6 +10,7 @@ are checked before the commit. Of several processes that start at once one migra
 import contextlib
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -45,6 +46,13 @@ _REMEDIES = {
     "42501": "let the user create tables there: GRANT CREATE ON SCHEMA public TO the user",
 }
 """What has to be done about an SQLSTATE."""
+_NO_ENTRY = {
+    r'database ".*" does not exist': "CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0 makes it",
+    r'role ".*" does not exist': "CREATE ROLE name LOGIN PASSWORD '…' makes it",
+    r"password authentication failed": "RUNWIRE_TABLES_PASSWORD_FILE, or the URL, has another password",
+    r"no pg_hba\.conf entry": "let the user in, in pg_hba.conf of the server",
+}
+"""The same, for a server that refuses the connection: no SQLSTATE is known by then, only what it says."""
 
 
 def configured() -> "Database":
@@ -201,6 +209,9 @@ def _clean(connection: sa.Connection) -> None:
 
 def _unavailable(error: Exception) -> DatabaseUnavailable:
     cause = getattr(error, "orig", None) or error
-    reason = str(cause).strip().splitlines()
+    reason, *_ = str(cause).strip().splitlines() or [type(cause).__name__]
     remedy = _REMEDIES.get(getattr(cause, "sqlstate", None) or "", "")
-    return DatabaseUnavailable(reason[0][:200] if reason else type(cause).__name__, remedy)
+    for said, mend in _NO_ENTRY.items():
+        if refused := re.search(f"(?<=FATAL:).*{said}.*", reason):
+            reason, remedy = refused[0].strip(), f"{mend}; or correct RUNWIRE_TABLES_URL"
+    return DatabaseUnavailable(reason[:200], remedy)

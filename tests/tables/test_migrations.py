@@ -115,6 +115,26 @@ def test_a_database_that_does_not_fit_is_refused_with_the_remedy(postgres: Postg
     assert all(text in refused.value.reason for text in MADE_FOR[kind]), refused.value.reason
 
 
+@pytest.mark.parametrize(
+    ("database", "role", "wrong", "remedy"),
+    [
+        ("nothing", "runwire", 'cannot be used: database "nothing" does not exist', "CREATE DATABASE"),
+        ("postgres", "nobody", 'cannot be used: role "nobody" does not exist', "CREATE ROLE"),
+    ],
+)
+def test_what_the_url_names_and_the_server_lacks_is_named(
+    postgres: PostgresServer, database: str, role: str, wrong: str, remedy: str
+) -> None:
+    """The server answers: it is not what is missing."""
+    missing = Database(postgres.url(database).replace("runwire@", f"{role}@"))
+    with pytest.raises(DatabaseUnavailable) as refused:
+        missing.migrate()
+    missing.close()
+    assert wrong in refused.value.reason
+    assert remedy in refused.value.reason
+    assert "RUNWIRE_TABLES_URL" in refused.value.reason
+
+
 def test_a_server_that_is_too_old_is_refused(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It names its version."""
     monkeypatch.setattr(databases, "_OLDEST", 999)

@@ -103,7 +103,7 @@ def test_a_package_named_contracts_changes_no_type(user: Path, beside: Path, cac
 def test_a_package_named_contracts_changes_nothing_at_run_time(user: Path, beside: Path) -> None:
     """Both are imported by one process, and tools run, are loaded and served."""
     (beside / "tools.py").write_text((HERE / "programs" / "tool_author.py").read_text())
-    load = "from runwire.serving.loading import load_tools; print(sorted(tool.name for tool in load_tools('tools.py')))"
+    load = "from runwire.serving.server import load_tools; print(sorted(tool.name for tool in load_tools('tools.py')))"
     found = "the user <class 'runwire._contracts.runs.events.Done'>"
     for arguments, printed in ((["own.py"], found), (["tools.py"], "")):
         ended = subprocess.run([user, *arguments], cwd=beside, capture_output=True, text=True, check=False)

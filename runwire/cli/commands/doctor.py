@@ -15,20 +15,10 @@ import httpx
 import orjson
 import typer
 
-from contracts.wire import subjects
-from contracts.wire.operation import (
-    CLOCK_METADATA,
-    DEMO_MODEL,
-    MODEL_BY_KEY,
-    NOT_CONNECTED,
-    NOT_STORED,
-    OLLAMA_PORT,
-    S3_METADATA,
-)
+from contracts.wire import operation, subjects
 from runwire.cli.frame import Check, Found, Key, Url, checklist, gateway_of, works
-from runwire.cli.operator import OperatorRefused, connected_operator, replies
+from runwire.cli.operator import OperatorRefused, connected_operator, replies, server_checks, tool_checks
 from runwire.cli.printing import time_text
-from runwire.cli.tool_checks import server_checks, tool_checks
 from runwire.client import AgentModels, Client
 from runwire.client.options import LimitOptions
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, RunwireError
@@ -127,7 +117,7 @@ async def _gateway(url: str, api_key: str | None, env: Mapping[str, str], *, ask
                 problems = "; ".join(ready.json()["problems"])
             except (ValueError, KeyError, TypeError):  # Another program's answer.
                 problems = f"HTTP status {ready.status_code}, {ready.text[:200]}"
-            known = {NOT_STORED: _FREE_DISK_SPACE, NOT_CONNECTED: _START_NATS}
+            known = {operation.NOT_STORED: _FREE_DISK_SPACE, operation.NOT_CONNECTED: _START_NATS}
             mend = next((known[sign] for sign in known if sign in problems), "see the logs: runwire logs")
             return [Check("gateway", "failed", f"{url} is not ready: {problems}", mend)]
         checks = [Check("gateway", "ok", f"{url} is ready")]
@@ -162,9 +152,9 @@ async def service_checks() -> list[Check]:
             async for message in replies(client, subjects.micro_service("INFO"), client.new_inbox()):
                 with contextlib.suppress(KeyError, TypeError, AttributeError, ValueError):
                     info = orjson.loads(message.data)
-                    if warning := info["metadata"].get(CLOCK_METADATA):
+                    if warning := info["metadata"].get(operation.CLOCK_METADATA):
                         found[info["id"], "clock"] = _clock(info["name"], warning)
-                    if problem := info["metadata"].get(S3_METADATA):
+                    if problem := info["metadata"].get(operation.S3_METADATA):
                         found[info["id"], "s3"] = Check("s3", "failed", f"{info['name']}: {problem}", _START_S3)
     return list(found.values())
 
@@ -192,7 +182,7 @@ def planners_model(agents: list[AgentModels]) -> Check:
     usual = models.pop("default", "")
     others = [f"{name}: {model}" for name, model in models.items() if model != usual]
     finding = "; ".join([f"{usual} (the planner's)", *others] if usual else others)
-    if usual == DEMO_MODEL:
+    if usual == operation.DEMO_MODEL:
         return Check("model", "warning", f"{finding}: the demo model, which follows a few rules", _CONFIGURE)
     return Check("model", "ok", finding)
 
@@ -202,9 +192,9 @@ def model_of_next_start(env: Mapping[str, str]) -> Check:
     would = "would answer after `runwire up` in this shell"
     if env.get("RUNWIRE_MODEL"):
         return Check("model", "ok", f"{env['RUNWIRE_MODEL']} {would} (RUNWIRE_MODEL)")
-    for key, model in MODEL_BY_KEY.items():
+    for key, model in operation.MODEL_BY_KEY.items():
         if env.get(key, "").strip():
             return Check("model", "ok", f"{model} {would} ({key})")
-    if launch.listens(OLLAMA_PORT):
-        return Check("model", "ok", f"one of the local Ollama on port {OLLAMA_PORT} {would}")
-    return Check("model", "warning", f"the demo model {DEMO_MODEL} {would}", _CONFIGURE)
+    if launch.listens(operation.OLLAMA_PORT):
+        return Check("model", "ok", f"one of the local Ollama on port {operation.OLLAMA_PORT} {would}")
+    return Check("model", "warning", f"the demo model {operation.DEMO_MODEL} {would}", _CONFIGURE)

@@ -15,7 +15,7 @@ import typer
 from runwire import serving
 from runwire.cli.frame import Found, works
 from runwire.cli.printing import ERR, OUT, end, marked
-from runwire.serving import loading, server
+from runwire.serving import server
 
 commands = typer.Typer()
 new = typer.Typer(no_args_is_help=True)
@@ -106,7 +106,7 @@ def serve(
     """Serve the tools of Python files over NATS."""
     if check:
         tools = server.tools_of(files)
-        for remark in loading.remarks(tools):
+        for remark in server.remarks(tools):
             ERR.print(f"[yellow]! {marked(remark)}[/yellow]")
         OUT.print(f"[green]✓[/green] {marked(', '.join(tool.name for tool in tools))}")
         return

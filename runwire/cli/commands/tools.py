@@ -1,10 +1,9 @@
 """Commands on tools: list them, describe one, call one, check one, accept their specifications; and on MCP servers."""
 
-import asyncio
 import json
 import sys
 import tomllib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,30 +13,13 @@ from typer.core import TyperGroup
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire.names import InvalidName
-from runwire.cli import acceptance
-from runwire.cli.frame import (
-    Agent,
-    Check,
-    Format,
-    Found,
-    Key,
-    Noun,
-    Output,
-    Url,
-    asks,
-    checklist,
-    client_of,
-    given,
-    json_object,
-    works,
-)
-from runwire.cli.operator import OperatorRefused
+from runwire.cli import acceptance, frame
+from runwire.cli.operator import OperatorRefused, checked, server_checks
 from runwire.cli.printing import (
     ERR,
     EXIT_ERROR,
     EXIT_FAILED,
     OUT,
-    end,
     json_text,
     marked,
     one_line,
@@ -46,7 +28,6 @@ from runwire.cli.printing import (
     short,
     visible,
 )
-from runwire.cli.tool_checks import checked, server_checks
 from runwire.cli.views.pauses import Approved, called, print_progress
 from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded
@@ -54,7 +35,7 @@ from runwire.events import ToolProgress
 from runwire.plans import TemplatePath, template_paths
 from runwire.plans.schema_fields import Fields
 from runwire.plans.schema_folding import Steps, TooManySteps
-from runwire.serving import loading, server
+from runwire.serving import server
 from runwire.testing import Paused, RecordingContext
 
 MAX_ARGUMENTS = 500
@@ -123,86 +104,73 @@ _EXPECTED = (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefus
 
 
 class _ToolsGroup(TyperGroup):
-    """A name that is no command is that of a tool: `runwire tools NAME` is `runwire tools show NAME`."""
+    """What begins with no command is `show`: `runwire tools` lists, `runwire tools NAME` describes one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Leave the verb `ls` out: without a command it lists."""
-        return super().parse_args(ctx, args[1:] if args[:1] == ["ls"] else args)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        is_name = args[0] not in self.commands and not args[0].startswith("-")
-        return ("show", self.commands["show"], args) if is_name else super().resolve_command(ctx, args)
+        """Add the command, in place of `ls` where that is given."""
+        is_whole = ctx.resilient_parsing or (args and args[0] in {*self.commands, *ctx.help_option_names})
+        return super().parse_args(ctx, args if is_whole else ["show", *(args[1:] if args[:1] == ["ls"] else args)])
 
 
 commands = typer.Typer()
 tools = typer.Typer(cls=_ToolsGroup, subcommand_metavar="[NAME | COMMAND [ARGS]...]")
-mcp = typer.Typer(cls=Noun)
+mcp = typer.Typer(cls=frame.Noun)
 commands.add_typer(tools, name="tools")
 commands.add_typer(mcp, name="mcp")
 
 
-@tools.callback(invoke_without_command=True)
-def list_tools(context: typer.Context, url: Url = None, api_key: Key = None, output: Format = "text") -> None:
+@tools.callback()
+def _tools() -> None:
     """List the tools that are available now; with NAME, describe one. Accept specifications that changed."""
-    if context.invoked_subcommand is None:
-        end(lambda: asyncio.run(_list(url, api_key, output)))
 
 
-async def _list(url: str | None, api_key: str | None, output: Output) -> int:
-    async with client_of(url, api_key) as client:
-        specs, refused = await client.tools(), await client.refused_tools()
-
-    def show() -> None:
-        rows = [["tool", "flags", "description", "arguments"]]
-        for spec in specs:
-            arguments = one_line(", ".join(spec.input_schema.get("properties") or {}))
-            description = short(one_line(spec.description), _DESCRIPTION_CHARACTERS)
-            rows.append([spec.name, " ".join(_flags(spec)), description, arguments])
-        print_table(rows)
-        for tool in refused:
-            ERR.print(f"{marked(tool.name)} is refused: {marked(tool.reason)}")
-
-    return Found(specs, show).print(output)
-
-
-@tools.command()
-def show(context: typer.Context, name: str, url: Url = None, api_key: Key = None, output: Format = "text") -> None:
+@frame.asks(tools)
+async def show(client: Client, name: Annotated[str | None, typer.Argument()] = None) -> frame.Found:
     """Describe a tool: what it takes, and every path in its output that a template of a plan may name."""
-    before = context.parent.params if context.parent else {}  # As in `runwire tools -o json NAME`.
-    chosen = output if output != "text" else before.get("output", output)
-    end(lambda: asyncio.run(_show(name, url or before.get("url"), api_key or before.get("api_key"), chosen)))
-
-
-async def _show(name: str, url: str | None, api_key: str | None, output: Output) -> int:
-    async with client_of(url, api_key) as client:
-        specs = {spec.name: spec for spec in await client.tools()}
-        refused = {tool.name: tool.reason for tool in await client.refused_tools()} if name not in specs else {}
+    specs = {spec.name: spec for spec in await client.tools()}
+    refused = {tool.name: tool.reason for tool in await client.refused_tools()} if name not in specs else {}
+    if name is None:
+        return frame.Found(list(specs.values()), lambda: _print(specs.values(), refused))
     if name in specs:
-        spec = specs[name]
-        text = "\n".join(lines(spec))
-        return Found(document(spec), lambda: print(text)).print(output)  # noqa: T201
+        text = "\n".join(lines(specs[name]))
+        return frame.Found(document(specs[name]), lambda: print(text))  # noqa: T201
     reason = f"it is refused: {refused[name]}" if name in refused else f"the tools are {', '.join(specs) or 'none'}"
     print_error(f"there is no tool {name}; {reason}")
-    return EXIT_FAILED
+    raise typer.Exit(EXIT_FAILED)
 
 
-@asks(mcp, "ls")
-async def list_servers(client: Client) -> Found:
+def _print(specs: Iterable[ToolSpec], refused: Mapping[str, str]) -> None:
+    rows = [["tool", "flags", "description", "arguments"]]
+    for spec in specs:
+        arguments = one_line(", ".join(spec.input_schema.get("properties") or {}))
+        description = short(one_line(spec.description), _DESCRIPTION_CHARACTERS)
+        rows.append([spec.name, " ".join(_flags(spec)), description, arguments])
+    print_table(rows)
+    for name, reason in refused.items():
+        ERR.print(f"{marked(name)} is refused: {marked(reason)}")
+
+
+@frame.asks(mcp, "ls")
+async def list_servers(client: Client) -> frame.Found:
     """List the MCP servers of the tool runner: how many tools of each are offered, and what is wrong with it."""
     found = await _servers(client, "warning")
-    return checklist(found) if found else Found([], lambda: ERR.print("[dim]there are no MCP servers[/dim]"))
+    return (
+        frame.checklist(found) if found else frame.Found([], lambda: ERR.print("[dim]there are no MCP servers[/dim]"))
+    )
 
 
-@asks(mcp, "check")
+@frame.asks(mcp, "check")
 async def check_server(
     client: Client, name: Annotated[str | None, typer.Argument(help="One server. Default: all.")] = None
-) -> Found:
+) -> frame.Found:
     """Check MCP servers; the exit code says whether something is wrong with one."""
     found = [check for check in await _servers(client, "failed") if name in {None, check.name}]
-    return checklist(found or [Check(name or "mcp", "failed", "there is no such server", "docs/mcp.md#the-file")])
+    return frame.checklist(
+        found or [frame.Check(name or "mcp", "failed", "there is no such server", "docs/mcp.md#the-file")]
+    )
 
 
-async def _servers(client: Client, bad: Literal["warning", "failed"]) -> list[Check]:
+async def _servers(client: Client, bad: Literal["warning", "failed"]) -> list[frame.Check]:
     return server_checks(await client.tools(), await client.refused_tools(), bad)
 
 
@@ -230,25 +198,25 @@ def add(
 Digest = Annotated[str | None, typer.Argument(help="24 hexadecimal digits. Default: the one that waits.")]
 
 
-@asks(tools)
-@asks(commands)
+@frame.asks(tools)
+@frame.asks(commands)
 async def call(
     client: Client,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="As `runwire tools` lists it.")],
     args: Annotated[str, typer.Argument(metavar="JSON", help="The arguments, as an object.")] = "{}",
-    agent: Agent = None,
+    agent: frame.Agent = None,
     yes: Approved = False,
     local: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Call the tool of this Python file here, without a server.")
     ] = None,
-) -> Found:
+) -> frame.Found:
     """Call a tool, without a model, and print its result.
 
     Exit codes are those of `run`.
     """
     if local is not None:
-        return await _called_here(local, tool, json_object(args, "JSON"))
-    run = await client.call_tool(tool, json_object(args, "JSON"), wait_s=_QUIET_S, **given(agent=agent))
+        return await _called_here(local, tool, frame.json_object(args, "JSON"))
+    run = await client.call_tool(tool, frame.json_object(args, "JSON"), wait_s=_QUIET_S, **frame.given(agent=agent))
     if run.ended_at is None and not run.pauses and run.paused is None:
         run = await client.wait(run.run_id, on_event=print_progress)
     return await called(client, run, is_approved=yes)
@@ -263,7 +231,7 @@ class _Shown(RecordingContext):
         return super().progress(message, fraction)
 
 
-async def _called_here(file: Path, name: str, args: dict[str, Any]) -> Found:
+async def _called_here(file: Path, name: str, args: dict[str, Any]) -> frame.Found:
     found = {tool.name: tool for tool in server.tools_of([file])}
     if name not in found:
         raise typer.BadParameter(f"{file} has {', '.join(found)}", param_hint="TOOL")
@@ -276,7 +244,7 @@ async def _called_here(file: Path, name: str, args: dict[str, Any]) -> Found:
     except ToolError as error:
         failure = f"{error.reason} ({error.code})"
     except Exception as error:  # noqa: BLE001, the author's
-        failure = loading.authors_trace(error)
+        failure = server.authors_trace(error)
 
     def show() -> None:
         for stream, pieces in context.pieces.items():
@@ -286,36 +254,36 @@ async def _called_here(file: Path, name: str, args: dict[str, Any]) -> Found:
         else:
             OUT.print(json_text(result))
 
-    return Found(
+    return frame.Found(
         {"result": result, "failure": failure or None, "pieces": context.pieces}, show, EXIT_ERROR if failure else 0
     )
 
 
-@works(tools, *_EXPECTED)
+@frame.works(tools, *_EXPECTED)
 async def diff(name: str, digest: Digest = None) -> None:
     """Show how a specification that a tool announces differs from the accepted one."""
     sys.stdout.write(f"{await acceptance.compare(name, digest)}\n")
 
 
-@works(tools, *_EXPECTED)
+@frame.works(tools, *_EXPECTED)
 async def accept(name: str, digest: Digest = None) -> None:
     """Accept a specification of a tool that changed. It may come before its rollout; what was accepted stays so."""
     sys.stdout.write(f"{await acceptance.accept(name, digest)}\n")
 
 
-@works(tools, *_EXPECTED)
+@frame.works(tools, *_EXPECTED)
 async def declare(file: Annotated[Path, typer.Argument(help="JSON or TOML, as in docs/tools.md.")]) -> None:
     """Offer the tools of a file, which speak plain NATS and announce nothing, until `forget`. Nothing is restarted."""
     sys.stdout.write(f"{await acceptance.declare(file)}\n")
 
 
-@works(tools, *_EXPECTED)
+@frame.works(tools, *_EXPECTED)
 async def forget(name: str) -> None:
     """Forget what is declared and accepted of a tool: its next specification is accepted as the first one."""
     sys.stdout.write(f"{await acceptance.forget(name)}\n")
 
 
-@works(tools, *_EXPECTED)
+@frame.works(tools, *_EXPECTED)
 async def check(
     name: str,
     args: Annotated[
@@ -328,17 +296,17 @@ async def check(
     standard: Annotated[
         bool, typer.Option("--standard", help="Judge its results as canonical ones, also if it declares none.")
     ] = False,
-) -> Found:
+) -> frame.Found:
     """Check a tool that is served now, line by line; one with artifacts against the canonical form of results."""
-    arguments = None if args is None else json_object(args, "--args")
-    found = await checked(name, arguments, json_object(context, "--context"), confirmed=yes, standard=standard)
-    return checklist([Check(one.name, one.status, one.finding, one.mend) for one in found.findings])
+    arguments = None if args is None else frame.json_object(args, "--args")
+    found = await checked(name, arguments, frame.json_object(context, "--context"), confirmed=yes, standard=standard)
+    return frame.checklist([frame.Check(one.name, one.status, one.finding, one.mend) for one in found.findings])
 
 
-@works(tools, *_EXPECTED, name="digest")
-def print_digests(files: list[Path]) -> Found:
+@frame.works(tools, *_EXPECTED, name="digest")
+def print_digests(files: list[Path]) -> frame.Found:
     """Print the digest of each tool in Python files, or of specifications as JSON, for `runwire tools accept`."""
     specs = [spec for file in files for spec in acceptance.read_specs(file)]
     text = "".join(f"{spec.name} {spec.digest()}\n" for spec in specs)
     found = [{"name": spec.name, "digest": spec.digest()} for spec in specs]
-    return Found(found, lambda: print(text, end=""))  # noqa: T201
+    return frame.Found(found, lambda: print(text, end=""))  # noqa: T201

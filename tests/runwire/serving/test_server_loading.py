@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from runwire.errors import ToolsNotLoaded
-from runwire.serving import loading
-from runwire.serving.loading import load_tools, unique
+from runwire.serving import server
+from runwire.serving.server import load_tools, unique
 
 TOOL = "from runwire import tool\n\n@tool(name={name!r})\ndef anything() -> int:\n    return 1\n"
 
@@ -18,7 +18,7 @@ TOOL = "from runwire import tool\n\n@tool(name={name!r})\ndef anything() -> int:
 def _own_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders of these tests are on the path of no other test, whose processes would import what lies there."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(loading, "_FOLDERS", [])
+    monkeypatch.setattr(server, "_FOLDERS", [])
 
 
 def write(folder: Path, name: str = "my_tools.py", *, tool: str = "anything", before: str = "") -> Path:

@@ -10,7 +10,7 @@ import pytest
 from nats.micro.request import Request
 
 from contracts.tools.messages import RefusedTool, ToolSpec
-from runwire.cli.tool_checks import server_checks, tool_checks
+from runwire.cli.operator import server_checks, tool_checks
 from tests.support.buses import processed
 from tests.support.nats_server import NatsServer
 
