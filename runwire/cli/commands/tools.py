@@ -36,6 +36,7 @@ from runwire.plans import TemplatePath, template_paths
 from runwire.plans.schema_fields import Fields
 from runwire.plans.schema_folding import Steps, TooManySteps
 from runwire.serving import server
+from runwire.serving.tool_server import authors_trace
 from runwire.testing import Paused, RecordingContext
 
 MAX_ARGUMENTS = 500
@@ -244,7 +245,7 @@ async def _called_here(file: Path, name: str, args: dict[str, Any]) -> frame.Fou
     except ToolError as error:
         failure = f"{error.reason} ({error.code})"
     except Exception as error:  # noqa: BLE001, the author's
-        failure = server.authors_trace(error)
+        failure = authors_trace(error)
 
     def show() -> None:
         for stream, pieces in context.pieces.items():
