@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from contracts.runs import events
 from contracts.sessions import records as sessions
-from runwire.client.transport import Retries, Transport, checked, error_of, is_retryable
+from runwire.client.transport import RETRYABLE_STATUS, Retries, Transport, checked, error_of
 from runwire.errors import RunwireError
 
 _MAX_EVENT_CHARACTERS = 16 << 20
@@ -145,8 +145,8 @@ class EventStream(Generic[E]):
         self.cursor = after or ""
         """The id of the last record whose events were all yielded; a new stream with `after=cursor` continues there."""
         self._path = path
-        self._http = transport.http
-        self._retries = Retries(transport.patience)
+        self._transport = transport
+        self._retries = Retries(transport)
         self._on_comment = on_comment
         self._ended = False
 
@@ -159,13 +159,13 @@ class EventStream(Generic[E]):
             opened_at = time.monotonic()
             try:
                 headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": self.cursor} if self.cursor else {})
-                async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+                async with self._transport.http.stream("GET", path, headers=headers, timeout=timeout) as response:
                     async for event in self._events_of(response):
                         yield event
             except (httpx.TransportError, EventTooLarge) as error:
                 reason = error
             except RunwireError as error:
-                if not is_retryable(error):
+                if error.status not in RETRYABLE_STATUS:
                     raise
                 reason = error
             if time.monotonic() - opened_at > _STABLE_S:
@@ -174,7 +174,7 @@ class EventStream(Generic[E]):
                 await self._retries.pause(reason)
 
     async def _events_of(self, response: httpx.Response) -> AsyncIterator[E]:
-        self._retries.note_answer()
+        self._transport.was_answered = True
         if response.status_code == httpx.codes.NO_CONTENT:
             self._ended = True
             return

@@ -5,7 +5,6 @@ import random
 import ssl
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx
@@ -18,7 +17,7 @@ from runwire.errors import NotFound, RunwireError, Unreachable
 T = TypeVar("T", bound=BaseModel)
 P = TypeVar("P", bound="Page")
 _MAX_PORT = 65535
-_RETRYABLE_STATUS = frozenset({408, 429, 502, 503, 504})
+RETRYABLE_STATUS = frozenset({408, 429, 502, 503, 504})
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
 _MAX_REFUSED_S = 5.0
 """How long connections that are refused are tried again, by a client that no gateway has answered yet."""
@@ -32,21 +31,11 @@ _CLASSES: dict[str, type[RunwireError]] = {
 }
 
 
-@dataclass
-class Patience:
-    """How long a client repeats a request that fails."""
-
-    limit_s: float
-    url: httpx.URL
-    was_answered: bool = False
-    """Whether a gateway has answered this client. If connections are refused after that, it is being restarted."""
-
-
 class Retries:
-    """Growing random pauses between attempts, for at most `limit_s` seconds since the first failure."""
+    """Growing random pauses between attempts, for as long as the client has patience since the first failure."""
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, transport: "Transport") -> None:
+        self._transport = transport
         self.reset()
 
     def reset(self) -> None:
@@ -54,18 +43,15 @@ class Retries:
         self._attempt = 0
         self._since: float | None = None
 
-    def note_answer(self) -> None:
-        """Note that a gateway has answered, with success or an error."""
-        self._patience.was_answered = True
-
     async def pause(self, reason: Exception | None) -> None:
         """Wait before the next attempt.
 
         Raises Unreachable, or the gateway's own refusal, when the next attempt would exceed the limit, and at once
         RunwireError for a certificate that no attempt would make valid.
         """
+        url = self._transport.http.base_url
         if "CERTIFICATE_VERIFY_FAILED" in str(reason):
-            trust = f"the certificate of {self._patience.url.host} is not trusted: SSL_CERT_FILE names its authority"
+            trust = f"the certificate of {url.host} is not trusted: SSL_CERT_FILE names its authority"
             raise RunwireError("certificate_not_trusted", trust) from None
         now = time.monotonic()
         self._since = self._since if self._since is not None else now
@@ -73,14 +59,13 @@ class Retries:
         pause_s = random.uniform(ceiling_s / 2, ceiling_s)  # noqa: S311, a spread, not a secret
         if isinstance(reason, RunwireError) and reason.retry_after:
             pause_s = random.uniform(reason.retry_after, reason.retry_after * 1.5)  # noqa: S311
-        limit_s = self._patience.limit_s
-        is_refused = isinstance(reason, httpx.ConnectError) and not self._patience.was_answered
+        limit_s = self._transport.patience_s
+        is_refused = isinstance(reason, httpx.ConnectError) and not self._transport.was_answered
         if is_refused:
             limit_s = min(limit_s, _MAX_REFUSED_S)
         if now + pause_s - self._since > limit_s:
             if isinstance(reason, RunwireError):
                 raise reason
-            url = self._patience.url
             what = "nobody listens" if is_refused else "no gateway answered"
             text = f"{what} at {url.scheme}://{url.netloc.decode()}, tried for {limit_s:g} s: {reason or repr(reason)}"
             # Without the errors of httpx: their traceback has a hundred lines and says no more.
@@ -92,14 +77,9 @@ class Retries:
 def retryable(answer: httpx.Response) -> RunwireError:
     """Return a refusal after which another attempt may succeed; raise any other."""
     error = error_of(answer)
-    if not is_retryable(error):
+    if error.status not in RETRYABLE_STATUS:
         raise error
     return error
-
-
-def is_retryable(error: RunwireError) -> bool:
-    """Whether another attempt may succeed."""
-    return error.status in _RETRYABLE_STATUS
 
 
 def error_of(answer: httpx.Response) -> RunwireError:
@@ -156,7 +136,9 @@ class Transport:
         self.http = httpx.AsyncClient(
             base_url=url, headers=headers, timeout=httpx.Timeout(30, connect=5), limits=limits, verify=verify
         )
-        self.patience = Patience(patience_s, self.http.base_url)
+        self.patience_s = patience_s
+        self.was_answered = False
+        """Whether a gateway has answered this client. If connections are refused after that, it is being restarted."""
 
     async def ask(self, kind: type[T], method: str, path: str, **request: Any) -> T:
         """Send a request that may be repeated, and return its answer. Raises RunwireError."""
@@ -176,12 +158,12 @@ class Transport:
 
     async def request(self, method: str, path: str, **request: Any) -> httpx.Response:
         """Send a request that may be repeated, until it is answered. Raises RunwireError."""
-        retries = Retries(self.patience)
+        retries = Retries(self)
         while True:
             reason: Exception
             try:
                 answer = await self.http.request(method, path, **request)
-                retries.note_answer()
+                self.was_answered = True
                 if answer.is_success:
                     return answer
                 reason = retryable(answer)
@@ -194,7 +176,7 @@ class Transport:
 
         202 means that it has not yet.
         """
-        retries = Retries(self.patience)
+        retries = Retries(self)
         while (answer := await self.request("POST", path, **request)).status_code == httpx.codes.ACCEPTED:
             await retries.pause(RunwireError("unavailable", "no planner has taken it yet; it may still take effect"))
         return answer
@@ -211,7 +193,7 @@ class Transport:
 
     async def download(self, path: str) -> AsyncIterator[bytes]:
         """Yield what an address holds in pieces; a download that breaks off is continued. Raises RunwireError."""
-        retries = Retries(self.patience)
+        retries = Retries(self)
         received_bytes, etag = 0, ""
         while True:
             headers = {"Accept-Encoding": "identity"}
@@ -220,7 +202,7 @@ class Transport:
             reason: Exception
             try:
                 async with self.http.stream("GET", path, headers=headers) as answer:
-                    retries.note_answer()
+                    self.was_answered = True
                     if answer.status_code == (httpx.codes.PARTIAL_CONTENT if received_bytes else httpx.codes.OK):
                         etag = answer.headers.get("etag", "")
                         async for piece in answer.aiter_bytes():

@@ -8,7 +8,7 @@ Rule 4: no value makes it raise. Its work is bounded (`Steps`): a plan that need
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,7 +18,7 @@ from contracts.tools.messages import ToolSpec
 from runwire.plans import templates
 from runwire.plans.schema_fields import MAX_NAMES, Fields, Missing, fit
 from runwire.plans.schema_folding import Schema, Steps, TooManySteps
-from runwire.plans.texts import MAX_NAME_CHARACTERS, Findings, names_of, shortened
+from runwire.plans.texts import MAX_NAME_CHARACTERS, PlanCheck, names_of, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +40,6 @@ Faults = Callable[[dict[str, Any], dict[str, Any], Callable[[str], bool]], Itera
 that no value of a template changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanCheck:
-    """What a check has found. A plan with an error does not run."""
-
-    errors: list[plans.PlanError] = field(default_factory=list)
-    warnings: list[plans.PlanWarning] = field(default_factory=list)
-    errors_left_out: int = 0
-    """Number of errors beyond those listed: a check lists at most 100 errors, which have 64 KiB together."""
-
-    @property
-    def valid(self) -> bool:
-        """Whether the plan may run."""
-        return not self.errors
-
-
 def check_plan(
     calls: Sequence[plans.PlanCall],
     tools: Mapping[str, ToolSpec],
@@ -64,15 +49,14 @@ def check_plan(
     """Check the calls of a plan. `tools`: those that the run may use, by name."""
     checker = _Checker(calls, tools, bounds, faults)
     checker.check_all()
-    findings = checker.findings
-    return PlanCheck(findings.errors, findings.warnings, findings.left_out)
+    return checker.findings
 
 
 class _Checker:
     def __init__(
         self, calls: Sequence[plans.PlanCall], tools: Mapping[str, ToolSpec], bounds: PlanBounds, faults: Faults | None
     ) -> None:
-        self.findings = Findings()
+        self.findings = PlanCheck()
         self._calls = calls
         self._tools = tools
         self._bounds = bounds

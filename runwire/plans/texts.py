@@ -7,6 +7,7 @@ What a check has found, in bounds: the rest is counted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from contracts.runs import plans
 from contracts.runs.plans import PlanCall, PlanError, PlanErrorDetail, PlanWarning, PlanWarningCode
@@ -20,21 +21,27 @@ MAX_NAME_CHARACTERS = 200
 """In the record of an error. A line about it shows fewer (`texts`)."""
 
 
-class Findings:
-    """The errors and warnings of one plan."""
+@dataclass(slots=True)
+class PlanCheck:
+    """What a check has found. A plan with an error does not run."""
 
-    def __init__(self) -> None:
-        self.errors: list[PlanError] = []
-        self.warnings: list[PlanWarning] = []
-        self.left_out = 0
-        self._room = MAX_ERROR_BYTES
+    errors: list[PlanError] = field(default_factory=list)
+    warnings: list[PlanWarning] = field(default_factory=list)
+    errors_left_out: int = 0
+    """Number of errors beyond those listed: a check lists at most 100 errors, which have 64 KiB together."""
+    _room: int = field(default=MAX_ERROR_BYTES, init=False, repr=False)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the plan may run."""
+        return not self.errors
 
     def add(
         self, tool_index: int | None, detail: PlanErrorDetail, argument: Callable[[], str] = str, template: str = ""
     ) -> None:
         """Add an error, or count it. `argument` returns its path, and is called only for an error that is kept."""
         if self._room <= 0 or len(self.errors) == MAX_ERRORS:
-            self.left_out += 1
+            self.errors_left_out += 1
             return
         error = PlanError(
             tool_index=tool_index, argument=shortened(argument()), template=shortened(template), error=detail

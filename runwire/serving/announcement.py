@@ -55,6 +55,7 @@ class Announcement:
         self._client = client
         self._tool = tool
         self.instance = names.new_id()
+        self._own_ping = subjects.micro_service("PING", tool.name, self.instance)
         self._identity = {"name": tool.name, "id": self.instance, "version": tool.version, "metadata": {}}
         self._subscriptions: list[Subscription] = []
         self._asked: deque[str] = deque(maxlen=_MAX_ASKED)
@@ -64,14 +65,12 @@ class Announcement:
 
     async def start(self) -> None:
         """Answer from now on. The tool must already take calls: a tool runner that discovers it may call it at once."""
-        # This one is answered until the connection ends, since tool_runner asks with it whether the instance is there.
-        own = subjects.micro_service("PING", self._tool.name, self.instance)
-        await self._client.subscribe(own, cb=self._on_own_ping)
         for verb, answer in {"PING": self._on_ping, "INFO": self._on_info, "STATS": self._on_stats}.items():
             for path in ((), (self._tool.name,), (self._tool.name, self.instance)):
                 subject = subjects.micro_service(verb, *path)
-                if subject != own:
-                    subscription = await self._client.subscribe(subject, cb=answer)
+                subscription = await self._client.subscribe(subject, cb=answer)
+                # The other one is answered until the connection ends: with it tool_runner asks whether it is there.
+                if subject != self._own_ping:
                     self._subscriptions.append(subscription)
 
     async def stop(self) -> None:
@@ -87,11 +86,9 @@ class Announcement:
             with contextlib.suppress(*NATS_ERRORS):
                 await self._client.publish(subject, ended)
 
-    async def _on_own_ping(self, message: Msg) -> None:
-        self.offered.set()
-        await self._on_ping(message)
-
     async def _on_ping(self, message: Msg) -> None:
+        if message.subject == self._own_ping:
+            self.offered.set()
         await self._answer(message, {"type": "io.nats.micro.v1.ping_response", **self._identity})
 
     async def _on_info(self, message: Msg) -> None:

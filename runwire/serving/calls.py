@@ -174,35 +174,23 @@ class Calls:
     """All calls of this process by their keys."""
 
     def __init__(self) -> None:
-        self._running: dict[Key, Call] = {}
+        self.running: dict[Key, Call] = {}
         self._ended: OrderedDict[Key, Call] = OrderedDict()
         self._ended_bytes = 0
 
     def find(self, key: Key) -> Call | None:
         """Return the call with this key, running or ended."""
-        return self._running.get(key) or self._ended.get(key)
-
-    def running(self) -> list[Call]:
-        """Return the calls that run."""
-        return list(self._running.values())
+        return self.running.get(key) or self._ended.get(key)
 
     def is_full(self, max_running: int) -> bool:
         """Return whether so many calls run. One whose end is being sent does not count: its caller may know the end."""
-        if len(self._running) < max_running:
+        if len(self.running) < max_running:
             return False
-        return sum(call.end_replies is None for call in self._running.values()) >= max_running
-
-    def add(self, call: Call) -> None:
-        """Add a call that starts."""
-        self._running[call.key] = call
-
-    def forget(self, call: Call) -> None:
-        """Forget a call that never began, so that it may come again."""
-        self._running.pop(call.key, None)
+        return sum(call.end_replies is None for call in self.running.values()) >= max_running
 
     def move_to_ended(self, call: Call) -> None:
         """Keep a call that has ended."""
-        self._running.pop(call.key, None)
+        self.running.pop(call.key, None)
         self._ended[call.key] = call
         self._ended_bytes += call.kept_bytes
         self._expire()

@@ -124,7 +124,7 @@ class ToolServer:
 
     async def send_heartbeats(self) -> None:
         """Send a heartbeat for each call that runs."""
-        for call in self._calls.running():
+        for call in list(self._calls.running.values()):
             await call.send_heartbeat(self._heartbeat)
 
     async def _on_request(self, message: Msg) -> None:
@@ -154,7 +154,7 @@ class ToolServer:
             await self._send_all(message.reply, [_declined("busy")])
             return
         call = Call(request, message.reply, self._send, self._clock)
-        self._calls.add(call)
+        self._calls.running[call.key] = call
         self._spawn(self._run(call))
 
     def _too_late(self, request: wire.ToolCall) -> list[Reply]:
@@ -208,7 +208,7 @@ class ToolServer:
             ended = error
         if isinstance(ended, TooLate):
             await call.end(self._too_late(call.request))
-            self._calls.forget(call)
+            del self._calls.running[call.key]  # It never began, so it may come again.
             return
         if isinstance(ended, BaseException):
             reason, ended = self._failed(call, ended)

@@ -63,7 +63,9 @@ class Signature:
                 )
             else:
                 fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
-        self._attributes = {name: _attribute(number, name) for number, name in enumerate(fields)}
+        # A name that means something else to pydantic is only the alias of its field.
+        taken = {name for name in fields if name.startswith("_") or hasattr(BaseModel, name)}
+        self._attributes = {name: f"parameter {n}" if name in taken else name for n, name in enumerate(fields)}
         self._whole, self._model = self._arguments(fields)
         returned = hints.get("return", Any)
         origin = typing.get_origin(returned)
@@ -107,11 +109,6 @@ class Signature:
             raise UnsupportedSignature(
                 f"{self._name}: its {what} cannot be described as JSON Schema: {reason}"
             ) from None
-
-
-def _attribute(number: int, name: str) -> str:
-    """Return the field of a parameter. A name that means something else to pydantic is only the alias of its field."""
-    return f"parameter {number}" if name.startswith("_") or hasattr(BaseModel, name) else name
 
 
 def _has_bytes(schema: Any) -> bool:
