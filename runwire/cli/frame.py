@@ -166,35 +166,19 @@ def asks(app: typer.Typer, name: str | None = None, cls: type[TyperCommand] | No
     """
 
     def register(work: F) -> F:
-        signature = inspect.signature(work)
-        marks = {name: getattr(one.annotation, "__metadata__", ()) for name, one in signature.parameters.items()}
-        marked = [(name, mark) for name, found in marks.items() for mark in found if isinstance(mark, Id)]
-        own = list(signature.parameters.values())[1:]
-        shared: dict[str, Any] = {"url": (Url, None), "api_key": (Key, None)}
-        if signature.return_annotation is Found:
-            shared["output"] = (Format, "text")
-        added = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, (kind, default) in shared.items()
-            if name not in signature.parameters
-        ]
+        own = list(inspect.signature(work).parameters.values())[1:]
+        marks = [(one.name, mark) for one in own for mark in getattr(one.annotation, "__metadata__", ())]
 
-        @functools.wraps(work)
-        def command(**options: Any) -> None:
-            url, api_key = options["url"], options["api_key"]
+        async def answered(**options: Any) -> Found | int | None:
             arguments = {one.name: options[one.name] for one in own}
+            async with client_of(options["url"], options["api_key"]) as client:
+                for argument, mark in marks:
+                    if isinstance(mark, Id) and arguments[argument] is not None:
+                        arguments[argument] = await mark.whole(client, arguments[argument])
+                found: Found | int | None = await work(client, **arguments)
+            return found
 
-            async def answered() -> int:
-                async with client_of(url, api_key) as client:
-                    for argument, ids in marked:
-                        if arguments[argument] is not None:
-                            arguments[argument] = await ids.whole(client, arguments[argument])
-                    return _code(await work(client, **arguments), output)
-
-            output = options.get("output", "text")
-            end(lambda: asyncio.run(answered()), output=output)
-
-        command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        command = _command(work, answered, own, {"url": (Url, None), "api_key": (Key, None)})
         app.command(name, cls=cls)(command)
         return work
 
@@ -208,30 +192,43 @@ def works(app: typer.Typer, *expected: type[Exception], name: str | None = None)
     """
 
     def register(work: W) -> W:
-        signature = inspect.signature(work)
-        kind = inspect.Parameter.KEYWORD_ONLY
-        added = [inspect.Parameter("output", kind, default="text", annotation=Format)]
+        own = list(inspect.signature(work).parameters.values())
 
-        @functools.wraps(work)
-        def command(output: Output = "text", **arguments: Any) -> None:
-            def run() -> int:
-                found = work(**arguments)
-                return _code(asyncio.run(found) if inspect.iscoroutine(found) else found, output)
+        def worked(**options: Any) -> Any:
+            return work(**{one.name: options[one.name] for one in own})
 
-            end(run, *expected, output=output)
-
-        own = signature.parameters.values()
-        shown = [*own, *(added if signature.return_annotation is Found else ())]
-        command.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
-        app.command(name)(command)
+        app.command(name)(_command(work, worked, own, {}, *expected))
         return work
 
     return register
 
 
-def _code(found: Found | int | None, output: Output) -> int:
-    """Print what a command has found, and return its exit code."""
-    return found.print(output) if isinstance(found, Found) else found or 0
+def _command(
+    work: W, run: Callable[..., Any], own: list[inspect.Parameter], shared: dict[str, Any], *expected: type[Exception]
+) -> Callable[..., None]:
+    """Give `run` the options of a command, its own and shared ones, and print and exit with what comes of it."""
+    signature = inspect.signature(work)
+    shared |= {"output": (Format, "text")} if signature.return_annotation is Found else {}
+    names, kind = {one.name for one in own}, inspect.Parameter.KEYWORD_ONLY
+    added = [
+        inspect.Parameter(name, kind, default=default, annotation=annotation)
+        for name, (annotation, default) in shared.items()
+        if name not in names
+    ]
+
+    @functools.wraps(work)
+    def command(**options: Any) -> None:
+        output = options.get("output", "text")
+
+        def code() -> int:
+            found = run(**options)
+            found = asyncio.run(found) if inspect.iscoroutine(found) else found
+            return found.print(output) if isinstance(found, Found) else found or 0
+
+        end(code, *expected, output=output)
+
+    command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    return command
 
 
 @dataclass(frozen=True)

@@ -182,19 +182,17 @@ def main(
     *,
     credentials: str | Path | None = None,
     health_file: str | Path | None = None,
-    grace_s: float = _GRACE_PERIOD_S,
-    log_level: str = "INFO",
 ) -> None:
     """Serve the tools of Python files until SIGTERM or SIGINT.
 
     Exits with a message when a file cannot be served, or NATS allows none of its tools.
     """
-    _configure_logging(log_level)
+    _configure_logging()
     tools = tools_of(paths)
     for remark in remarks(tools):
         logger.warning(remark)
     logger.disabled = False  # The file may have configured logging.
-    run(tools, url, credentials=credentials, health_file=health_file, grace_s=grace_s)
+    run(tools, url, credentials=credentials, health_file=health_file)
 
 
 def run(
@@ -207,7 +205,7 @@ def run(
     check: Check | None = None,
 ) -> None:
     """Serve tools until SIGTERM or SIGINT; arguments as of `serve`. Exits with a message when NATS allows none."""
-    _configure_logging("INFO")
+    _configure_logging()
 
     async def until_signalled() -> None:
         stop = asyncio.Event()
@@ -233,8 +231,8 @@ def run(
     end.start()
 
 
-def _configure_logging(level: str) -> None:
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+def _configure_logging() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("nats").setLevel(logging.ERROR)
 
 
