@@ -235,9 +235,8 @@ class _Sizes:
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._total = 0
-        self._known: dict[int, int] = {}
-        self._kept: list[Any] = []
-        """What was measured, so that its identity stays its own."""
+        self._known: dict[int, tuple[int, Any]] = {}
+        """Identity of a value -> its size, and the value, so that its identity stays its own."""
 
     def add(self, value: Any) -> None:
         if self._limit is None:
@@ -247,8 +246,7 @@ class _Sizes:
             size = json_size(value)
             if size is None:
                 raise ArgumentsTooLarge(self._limit)
-            self._known[key] = size
-            self._kept.append(value)
-        self._total += self._known[key]
+            self._known[key] = size, value
+        self._total += self._known[key][0]
         if self._total > self._limit:
             raise ArgumentsTooLarge(self._limit)

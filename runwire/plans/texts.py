@@ -143,25 +143,17 @@ def _text(detail: PlanErrorDetail) -> str:
             names = _listed(place, detail.available_fields) if detail.available_fields else none
             return f'{printable(detail.tool_name)} has no output field "{field}"; {names}'
         case plans.TypeMismatch():
-            return _mismatched(detail)
+            field, tool = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS), printable(detail.tool_name)
+            given, taken = (" or ".join(types) or "nothing" for types in (detail.source_types, detail.target_types))
+            items = f'the items of "{field}" of {tool} are of other types than the argument takes'
+            types = f'"{field}" of {tool} is {given}, and the argument takes {taken}; refer to a field of that type'
+            return items if given == taken else types
         case plans.ForwardReference():
             return f"call {detail.referenced_index} comes later; only the output of an earlier call can be used"
         case plans.IndexOutOfBounds():
             last = detail.max_valid_index
             known = "no call comes before this one" if last is None else f"use a number from 0 to {last}"
             return f"the plan has no call {detail.referenced_index}; {known}"
-
-
-def _mismatched(detail: plans.TypeMismatch) -> str:
-    field, tool = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS), printable(detail.tool_name)
-    if detail.source_types == detail.target_types:
-        return f'the items of "{field}" of {tool} are of other types than the argument takes'
-    given, taken = _types(detail.source_types), _types(detail.target_types)
-    return f'"{field}" of {tool} is {given}, and the argument takes {taken}; refer to a field of that type'
-
-
-def _types(names: Sequence[str]) -> str:
-    return " or ".join(names) or "nothing"
 
 
 def _listed(intro: str, names: Sequence[str]) -> str:

@@ -60,7 +60,7 @@ class Execution:
         try:
             value = self._begin(tool, arguments, ctx)
             if inspect.isawaitable(value):
-                value = asyncio.run_coroutine_threadsafe(_awaited(value), self._tools_loop).result()
+                value = asyncio.run_coroutine_threadsafe(asyncio.wait_for(value, None), self._tools_loop).result()
             self._end(tool.encode(value, ctx))
         except BaseException as error:  # noqa: BLE001, whatever the function raises is the call's outcome
             self._end(error)
@@ -190,7 +190,3 @@ class _Worker(threading.Thread):
             if len(self._idle) >= _MAX_IDLE_THREADS:
                 return
             self._idle.append(self)
-
-
-async def _awaited(value: Any) -> Any:
-    return await value

@@ -16,9 +16,8 @@ import typer
 from contracts.wire.names import InvalidName
 from contracts.wire.rights import LOCAL_TOOLS, OPERATOR, RELOADER, TOOLS_OPERATOR
 from runwire import identities
-from runwire.cli.frame import Found, works
+from runwire.cli.frame import Found, table, works
 from runwire.cli.operator import reload_accounts
-from runwire.cli.printing import print_table
 from runwire.credentials import Credential
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ServerRefused, UnknownIdentity
 from runwire.identities import Identities, write_private
@@ -84,14 +83,8 @@ def list_credentials() -> Found:
         [user, "listener", f"tenant {tenant}" + (f", run {run}" if run else "")]
         for user, (tenant, run) in sorted(known.listeners.items())
     ]
-
-    def show() -> None:
-        if rows:
-            print_table([columns, *rows])
-        else:
-            sys.stdout.write("no credentials were made yet: `runwire credentials tool NAME` makes one\n")
-
-    return Found([dict(zip(columns, row, strict=True)) for row in rows], show)
+    documents = [dict(zip(columns, row, strict=True)) for row in rows]
+    return table(documents, columns, rows, "credentials yet: runwire credentials tool NAME makes one")
 
 
 @works(credentials, *_EXPECTED)

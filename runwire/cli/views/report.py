@@ -181,40 +181,35 @@ def print_report(report: dict[str, Any]) -> None:
     for step in report["steps"]:
         planned = step["plan"]["calls"] if step.get("plan") else planned
         _print_step(step, planned)
-    payload = report["payload"] or {}
+    _print_end(report)
+    if report["ended_at"] is None:
+        OUT.print(f"[dim]{program()} tail {report['run_id']} follows it[/dim]")
+
+
+def _print_end(report: dict[str, Any]) -> None:
+    """Print what has come of a run, what it waits for, and what it has cost."""
+    payload, usage = report["payload"] or {}, report["usage"]
     if report["error"]:
         OUT.print(f"\n[bold red]error[/bold red] {marked(report['error'])}")
     if payload.get("raw_answer"):
         OUT.print(f"\n[bold]answer[/bold]\n{marked(payload['raw_answer'])}")
     for line in remarks(payload):
         OUT.print(line)
-    _print_artifacts(report["artifacts"])
+    for number, artifact in enumerate(report["artifacts"]):
+        where = artifact["artifact_id"] or "in the payload"
+        kind, size = artifact["artifact_type"] or artifact["mime_type"], size_text(artifact["size"])
+        OUT.print("" if number else "\n[bold]artifacts[/bold]\n", end="")
+        OUT.print(f"  {marked(one_line(artifact['name']))} · {escape(kind)} · {size} · {where}")
     for warning in payload.get("warnings") or []:
         OUT.print(f"[yellow]! {marked(one_line(warning))}[/yellow]")
     for pause in report["pauses"]:
         name = f"{report['run_id']}/{name_of(pause['pause_id'], pause['revision'])}"
         OUT.print(f"[yellow]{waiting_text(pause)}[/yellow] [dim]{name}[/dim]")
-    if report["usage"]:
-        OUT.print(f"\n[bold]cost[/bold]      {_costs(report['usage'])}")
-    if report["ended_at"] is None:
-        OUT.print(f"[dim]{program()} tail {report['run_id']} follows it[/dim]")
-
-
-def _print_artifacts(artifacts: list[dict[str, Any]]) -> None:
-    if artifacts:
-        OUT.print("\n[bold]artifacts[/bold]")
-    for artifact in artifacts:
-        where = artifact["artifact_id"] or "in the payload"
-        kind = artifact["artifact_type"] or artifact["mime_type"]
-        OUT.print(f"  {marked(one_line(artifact['name']))} · {escape(kind)} · {size_text(artifact['size'])} · {where}")
-
-
-def _costs(usage: dict[str, Any]) -> str:
-    if not usage["model_calls"]:
-        return "no model was called"
-    money = "price unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
-    tokens = f"{usage['prompt_tokens']} tokens in, {usage['completion_tokens']} out"
-    return f"{money} · {calls_text(usage)} · {tokens}{' (estimated)' if usage['estimated'] else ''}"
+    if usage:
+        money = "price unknown" if usage["cost_usd"] is None else f"{usage['cost_usd']:.4f} USD"
+        tokens = f"{usage['prompt_tokens']} tokens in, {usage['completion_tokens']} out"
+        costs = f"{money} · {calls_text(usage)} · {tokens}{' (estimated)' if usage['estimated'] else ''}"
+        OUT.print(f"\n[bold]cost[/bold]      {costs if usage['model_calls'] else 'no model was called'}")
 
 
 def _print_step(step: dict[str, Any], planned: list[dict[str, Any]]) -> None:
