@@ -69,8 +69,7 @@ _MODULES = {
     "runs": {"run", "tail", "cancel", "delete", "runs", "schedule"},
     "serve": {"new", "serve"},
     "sessions": {"chat", "sessions", "proposals"},
-    "tools": {"call", "mcp", "tools"},
-    "plans": {"plan"},
+    "tools": {"call", "mcp", "plan", "tools"},
 }
 """Module of `runwire.cli.commands` -> its commands. Others are in the module of their name."""
 

@@ -8,7 +8,7 @@ of one call by values. `report` says all of it for people and programs. `templat
 """
 
 from contracts.runs.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarning
-from runwire.plans.checking import PlanBounds, check_plan
+from runwire.plans.checking import PlanBounds, PlanCheck, check_plan
 from runwire.plans.reading import DirectResponse, TemplatePath, read_plan, report, template_paths
 from runwire.plans.templates import (
     ArgumentsTooLarge,
@@ -19,7 +19,7 @@ from runwire.plans.templates import (
     parse_template,
     resolve,
 )
-from runwire.plans.texts import PlanCheck, error_line, warning_line
+from runwire.plans.texts import error_line, warning_line
 
 __all__ = [
     "ArgumentsTooLarge",

@@ -8,7 +8,7 @@ Rule 4: no value makes it raise. Its work is bounded (`Steps`): a plan that need
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,7 +18,7 @@ from contracts.tools.messages import ToolSpec
 from runwire.plans import templates
 from runwire.plans.schema_fields import MAX_NAMES, Fields, Missing, fit
 from runwire.plans.schema_folding import Schema, Steps, TooManySteps
-from runwire.plans.texts import MAX_NAME_CHARACTERS, PlanCheck, names_of, shortened
+from runwire.plans.texts import MAX_NAME_CHARACTERS, names_of, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,52 @@ class PlanBounds:
 
 
 DEFAULT_BOUNDS = PlanBounds()
+MAX_ERRORS = 100
+MAX_ERROR_BYTES = 64 << 10
+"""Bytes of all errors together as JSON; the first one may be larger."""
+MAX_WARNINGS = 100
 Faults = Callable[[dict[str, Any], dict[str, Any], Callable[[str], bool]], Iterable[tuple[str, str]]]
 """Takes arguments, the tool's input schema, and whether a string is a template. Returns path and reason of each fault
 that no value of a template changes."""
+
+
+@dataclass(slots=True)
+class PlanCheck:
+    """What a check has found. A plan with an error does not run."""
+
+    errors: list[plans.PlanError] = field(default_factory=list)
+    warnings: list[plans.PlanWarning] = field(default_factory=list)
+    errors_left_out: int = 0
+    """Number of errors beyond those listed: a check lists at most 100 errors, which have 64 KiB together."""
+    _room: int = field(default=MAX_ERROR_BYTES, init=False, repr=False)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the plan may run."""
+        return not self.errors
+
+    def add(
+        self,
+        tool_index: int | None,
+        detail: plans.PlanErrorDetail,
+        argument: Callable[[], str] = str,
+        template: str = "",
+    ) -> None:
+        """Add an error, or count it. `argument` returns its path, and is called only for an error that is kept."""
+        if self._room <= 0 or len(self.errors) == MAX_ERRORS:
+            self.errors_left_out += 1
+            return
+        error = plans.PlanError(
+            tool_index=tool_index, argument=shortened(argument()), template=shortened(template), error=detail
+        )
+        self._room -= len(error.model_dump_json().encode())
+        self.errors.append(error)
+
+    def warn(self, tool_index: int, warning: plans.PlanWarningCode, argument: Callable[[], str]) -> None:
+        """Add a warning; those after the hundredth are left out."""
+        if len(self.warnings) < MAX_WARNINGS:
+            text = shortened(argument())
+            self.warnings.append(plans.PlanWarning(tool_index=tool_index, argument=text, warning=warning))
 
 
 def check_plan(

@@ -15,11 +15,11 @@ from typing import Any
 from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError, PlanReport
 from contracts.tools.messages import ToolSpec
 from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
-from runwire.plans.checking import DEFAULT_BOUNDS, Faults, PlanBounds, check_plan
+from runwire.plans.checking import DEFAULT_BOUNDS, MAX_ERRORS, Faults, PlanBounds, check_plan
 from runwire.plans.schema_fields import Fields, Part, Presence
 from runwire.plans.schema_folding import ANY, Schema, Steps, TooManySteps
 from runwire.plans.templates import ArgumentsTooLarge, MissingOutputField, Template, json_size, parse_template, resolve
-from runwire.plans.texts import MAX_ERRORS, error_line, warning_line
+from runwire.plans.texts import error_line, warning_line
 
 
 @dataclass(frozen=True, slots=True)

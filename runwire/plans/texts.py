@@ -2,58 +2,16 @@
 
 Rule 1: names and templates come from models and tools: control characters are left out, and long ones are cut.
 Rule 2: a line has no line break and a bounded length.
-
-What a check has found, in bounds: the rest is counted.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
 from contracts.runs import plans
-from contracts.runs.plans import PlanCall, PlanError, PlanErrorDetail, PlanWarning, PlanWarningCode
+from contracts.runs.plans import PlanCall, PlanError, PlanErrorDetail, PlanWarning
 
-MAX_ERRORS = 100
-MAX_ERROR_BYTES = 64 << 10
-"""Bytes of all errors together as JSON; the first one may be larger."""
-MAX_WARNINGS = 100
 MAX_TEXT_CHARACTERS = 500
 MAX_NAME_CHARACTERS = 200
-"""In the record of an error. A line about it shows fewer (`texts`)."""
-
-
-@dataclass(slots=True)
-class PlanCheck:
-    """What a check has found. A plan with an error does not run."""
-
-    errors: list[PlanError] = field(default_factory=list)
-    warnings: list[PlanWarning] = field(default_factory=list)
-    errors_left_out: int = 0
-    """Number of errors beyond those listed: a check lists at most 100 errors, which have 64 KiB together."""
-    _room: int = field(default=MAX_ERROR_BYTES, init=False, repr=False)
-
-    @property
-    def valid(self) -> bool:
-        """Whether the plan may run."""
-        return not self.errors
-
-    def add(
-        self, tool_index: int | None, detail: PlanErrorDetail, argument: Callable[[], str] = str, template: str = ""
-    ) -> None:
-        """Add an error, or count it. `argument` returns its path, and is called only for an error that is kept."""
-        if self._room <= 0 or len(self.errors) == MAX_ERRORS:
-            self.errors_left_out += 1
-            return
-        error = PlanError(
-            tool_index=tool_index, argument=shortened(argument()), template=shortened(template), error=detail
-        )
-        self._room -= len(error.model_dump_json().encode())
-        self.errors.append(error)
-
-    def warn(self, tool_index: int, warning: PlanWarningCode, argument: Callable[[], str]) -> None:
-        """Add a warning; those after the hundredth are left out."""
-        if len(self.warnings) < MAX_WARNINGS:
-            text = shortened(argument())
-            self.warnings.append(PlanWarning(tool_index=tool_index, argument=text, warning=warning))
+"""In the record of an error. A line about it shows fewer."""
 
 
 def shortened(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:

@@ -8,8 +8,8 @@ import typer
 
 from contracts.sessions.tasks import TaskStatusName
 from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, asks, json_object, table
+from runwire.cli.pauses import answer_of, name_of, named, print_pause
 from runwire.cli.printing import ERR, OUT, age_text, one_line, print_fields, program, time_text
-from runwire.cli.views.pauses import answer_of, name_of, named, print_pause
 from runwire.client import Client, GroupView, OpenPause, TaskView
 
 commands = typer.Typer()

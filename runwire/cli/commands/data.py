@@ -12,9 +12,9 @@ import typer
 
 from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, Url, asks, gateway_of, is_whole
 from runwire.cli.frame import table as listing
+from runwire.cli.pauses import Approved, called
 from runwire.cli.printing import ERR, marked, one_line, print_fields, print_table, size_text
-from runwire.cli.views.pauses import Approved, called
-from runwire.cli.views.report import artifacts_of, once, stored_artifacts
+from runwire.cli.report import artifacts_of, once, stored_artifacts
 from runwire.client import Client
 
 commands = typer.Typer()

@@ -26,9 +26,9 @@ from runwire.cli.printing import (
     print_json,
     program,
 )
-from runwire.cli.views.report import print_report, report_of
-from runwire.cli.views.report import save as save_run
-from runwire.cli.views.screen import Screen
+from runwire.cli.report import print_report, report_of
+from runwire.cli.report import save as save_run
+from runwire.cli.screen import Screen
 from runwire.client import Client, RunStatus, ScheduleCreated, ScheduleView
 from runwire.client.options import image_inputs
 

@@ -6,9 +6,9 @@ import typer
 
 from contracts.wire.names import new_id
 from runwire.cli import frame
+from runwire.cli.conversation import Conversation
+from runwire.cli.pauses import print_proposal
 from runwire.cli.printing import OUT, age_text, end, one_line, print_fields, print_table, program
-from runwire.cli.views.conversation import Conversation
-from runwire.cli.views.pauses import print_proposal
 from runwire.client import Client, ProposalView, SessionStatus
 
 commands = typer.Typer()

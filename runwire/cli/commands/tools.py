@@ -1,5 +1,9 @@
-"""Commands on tools: list them, describe one, call one, check one, accept their specifications; and on MCP servers."""
+"""Commands on tools: list them, describe one, call one, check one, accept their specifications.
 
+And on MCP servers, which offer some, and on plans, which call several: check one, at the gateway or with given tools.
+"""
+
+import asyncio
 import json
 import sys
 import tomllib
@@ -8,13 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typer.core import TyperGroup
 
 from contracts.tools.messages import ToolSpec
+from contracts.wire.faults import describe
 from contracts.wire.names import InvalidName
 from runwire.cli import acceptance, frame
 from runwire.cli.operator import OperatorRefused, checked, server_checks
+from runwire.cli.pauses import Approved, called, print_progress
 from runwire.cli.printing import (
     ERR,
     EXIT_ERROR,
@@ -28,11 +35,10 @@ from runwire.cli.printing import (
     short,
     visible,
 )
-from runwire.cli.views.pauses import Approved, called, print_progress
 from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded
 from runwire.events import ToolProgress
-from runwire.plans import TemplatePath, template_paths
+from runwire.plans import PlanReport, TemplatePath, report, template_paths
 from runwire.plans.schema_fields import Fields
 from runwire.plans.schema_folding import Steps, TooManySteps
 from runwire.serving import server
@@ -115,9 +121,10 @@ class _ToolsGroup(TyperGroup):
 
 commands = typer.Typer()
 tools = typer.Typer(cls=_ToolsGroup, subcommand_metavar="[NAME | COMMAND [ARGS]...]")
-mcp = typer.Typer(cls=frame.Noun)
+mcp, plan = typer.Typer(cls=frame.Noun), typer.Typer(no_args_is_help=True)
 commands.add_typer(tools, name="tools")
 commands.add_typer(mcp, name="mcp")
+commands.add_typer(plan, name="plan")
 
 
 @tools.callback()
@@ -311,3 +318,67 @@ def print_digests(files: list[Path]) -> frame.Found:
     text = "".join(f"{spec.name} {spec.digest()}\n" for spec in specs)
     found = [{"name": spec.name, "digest": spec.digest()} for spec in specs]
     return frame.Found(found, lambda: print(text, end=""))  # noqa: T201
+
+
+class _Unreadable(Exception):
+    """A file cannot be used; the text says why."""
+
+
+@plan.callback()
+def _plans() -> None:
+    """Plans of the strategy `planned`: check one without running it."""
+
+
+@frame.works(plan, _Unreadable, name="check")
+def check_plan(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A plan as JSON, as a model gives it; - is stdin.")],
+    tools: Annotated[
+        Path | None,
+        typer.Option(help="Tools as `runwire tools -o json` prints them; by default the gateway checks with its own."),
+    ] = None,
+    url: frame.Url = None,
+    api_key: frame.Key = None,
+) -> frame.Found:
+    """Say what is wrong with a plan: one line for each error and warning, and what to do.
+
+    Nothing runs. Exit code 0: it is valid; 1: it is not.
+    """
+
+    async def by_gateway(given: Any) -> PlanReport:
+        async with frame.client_of(url, api_key) as client:
+            return await client.check_plan(given)
+
+    given = _read(file)
+    if isinstance(given, dict) and given.keys() == {"plan"}:
+        given = given["plan"]  # The body of a request to the gateway.
+    found = asyncio.run(by_gateway(given)) if tools is None else report(given, _read_tools(tools))
+
+    def show() -> None:
+        errors = len(found.errors) + (found.errors_left_out > 0)
+        for number, line in enumerate(found.lines):
+            sys.stdout.write(f"{'✗' if number < errors else '!'} {visible(line)}\n")
+        kind = "a direct response" if found.kind == "direct_response" else "a plan of calls"
+        sys.stdout.write(f"{kind}: valid\n" if found.valid else "not valid: nothing of it would run\n")
+
+    return frame.Found(found, show, 0 if found.valid else EXIT_FAILED)
+
+
+def _read(file: str) -> Any:
+    """Read JSON of a file, or of stdin. Raises _Unreadable."""
+    try:
+        return json.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError.
+        raise _Unreadable(f"{file} holds no JSON: {error}") from error
+    except OSError as error:
+        raise _Unreadable(f"{file}: {error.strerror}") from error
+
+
+def _read_tools(file: Path) -> dict[str, ToolSpec]:
+    found, wrong = _read(str(file)), f"{file} holds no list of tools, as `runwire tools -o json` prints it"
+    try:
+        specs = TypeAdapter(list[ToolSpec]).validate_python(found["tools"] if isinstance(found, dict) else found)
+    except KeyError:
+        raise _Unreadable(wrong) from None
+    except ValidationError as error:
+        raise _Unreadable(f"{wrong}: {describe(error)}") from error
+    return {spec.name: spec for spec in specs if not spec.hidden}  # Plans cannot use hidden ones.

@@ -10,7 +10,7 @@ import pytest
 
 from contracts.artifacts.references import SAID, ArtifactRef
 from contracts.wire.names import new_id
-from runwire.cli.views.report import stored_artifacts
+from runwire.cli.report import stored_artifacts
 from runwire.client import Client
 from runwire.errors import NotFound
 from services.gateway.auth.key_lines import new_key

@@ -8,9 +8,9 @@ import pytest
 from contracts.runs.plans import PlanCall
 from contracts.tools.messages import ToolSpec
 from runwire.plans import PlanBounds, PlanCheck, check_plan, template_paths
+from runwire.plans.checking import MAX_ERROR_BYTES, MAX_ERRORS, MAX_WARNINGS
 from runwire.plans.schema_fields import Fields
 from runwire.plans.schema_folding import MAX_STEPS, Steps
-from runwire.plans.texts import MAX_ERROR_BYTES, MAX_ERRORS, MAX_WARNINGS
 
 STRING = {"type": "string"}
 

@@ -188,12 +188,15 @@ async def test_a_result_that_does_not_fit_its_type_is_refused() -> None:
         assert refused.value.code == "invalid_result"
 
 
+class Photo(BaseModel):
+    """A model with bytes."""
+
+    name: str
+    data: bytes
+
+
 async def test_what_json_has_no_word_for_is_sent_as_the_nearest_text() -> None:
     """A path, a view of bytes; halves of a character are joined, or replaced: the call was made and must not fail."""
-
-    class Photo(BaseModel):
-        name: str
-        data: bytes
 
     @tool
     async def values() -> Any:
@@ -222,14 +225,20 @@ async def test_a_parameter_may_have_any_name(name: str) -> None:
         probe.check({name: "x"})
 
 
+class Plot(BaseModel):
+    """A model with an artifact."""
+
+    points: list[int] = Field(json_schema_extra={"artifact": True})
+
+
+class Cover(Plot):
+    """And with bytes."""
+
+    picture: bytes = b""
+
+
 async def test_a_result_changed_after_its_validation_is_not_shown() -> None:
     """Pydantic's warnings have values, which may be for people only; the tool runner checks what arrives."""
-
-    class Plot(BaseModel):
-        points: list[int] = Field(json_schema_extra={"artifact": True})
-
-    class Cover(Plot):
-        picture: bytes = b""
 
     @tool
     async def plot() -> Plot:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from runwire.cli.views.screen import Screen
+from runwire.cli.screen import Screen
 
 
 def shown(*events: dict[str, Any]) -> str:

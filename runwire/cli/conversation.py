@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from contracts.runs.payload import NO_ANSWER
 from runwire import events
+from runwire.cli.pauses import answer_of, form_of, print_pause, print_proposal
 from runwire.cli.printing import EXIT_INTERRUPTED, OUT, marked, print_error, program
-from runwire.cli.views.pauses import answer_of, form_of, print_pause, print_proposal
-from runwire.cli.views.screen import PAGE, GrowingAnswer, Screen, rendered
+from runwire.cli.screen import PAGE, GrowingAnswer, Screen, rendered
 from runwire.client import Client, OpenPause, RunStatus, SessionStatus
 from runwire.client.options import image_inputs
 from runwire.errors import NotFound, PauseChanged, PauseClosed, RunAlreadyEnded, RunwireError, Unreachable

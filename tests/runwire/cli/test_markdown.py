@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from runwire.cli.views.screen import GrowingAnswer, split
+from runwire.cli.screen import GrowingAnswer, split
 
 ANSWER = "# Sales\n\nEast **grew** most, [see](https://example.org/a):\n\n```py\na = 1\n\nb = 2\n```\n\n- one\n- two"
 

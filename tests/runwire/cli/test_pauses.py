@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from runwire.cli.views.pauses import answer_of, form_of, name_of, named, print_pause, print_proposal
+from runwire.cli.pauses import answer_of, form_of, name_of, named, print_pause, print_proposal
 from runwire.client import OpenPause, ProposalView
 from runwire.errors import NotFound, PauseChanged
 

@@ -28,8 +28,8 @@ from rich.markup import escape
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.plans import PlanCall, PlanError
 from runwire import events
+from runwire.cli.pauses import name_of
 from runwire.cli.printing import OUT, json_text, marked, one_line, print_fields, program, short, size_text, time_text
-from runwire.cli.views.pauses import name_of
 from runwire.client import Client
 from runwire.plans import error_line
 

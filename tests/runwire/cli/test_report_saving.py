@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runwire.cli.views.report import RunArtifact, _write, file_name
+from runwire.cli.report import RunArtifact, _write, file_name
 
 
 def artifact(name: str, mime_type: str = "application/json", *, is_file: bool = False) -> RunArtifact:

@@ -13,9 +13,9 @@ from rich.markdown import Markdown
 from rich.markup import escape
 from rich.text import Text
 
+from runwire.cli import report
+from runwire.cli.pauses import name_of
 from runwire.cli.printing import OUT, json_text, one_line, program, short, visible
-from runwire.cli.views import report
-from runwire.cli.views.pauses import name_of
 
 PAGE = Console(emoji=False, highlight=False)
 """Wraps words, in contrast to `printing.OUT`."""
