@@ -78,7 +78,6 @@ def declared_by(extra: str | None) -> set[str]:
 
 @cache
 def project() -> dict[str, Any]:
-    """What pyproject.toml says."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 

@@ -30,7 +30,6 @@ MAKE_SECRETS = ROOT / "infra" / "docker" / "make_secrets.py"
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    """The compose file."""
     loaded: dict[str, Any] = pytest.importorskip("yaml").safe_load(
         (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     )
@@ -38,7 +37,6 @@ def compose() -> dict[str, Any]:
 
 
 def mounts(service: dict[str, Any]) -> dict[str, str]:
-    """Where a service has which volume."""
     parts = (text.split(":") for text in service.get("volumes", []))
     return {where: name for name, where, *_ in parts}
 
@@ -137,7 +135,6 @@ def test_gateway_and_planner_have_the_same_pages(compose: dict[str, Any]) -> Non
 
 
 def names(file: str) -> set[str]:
-    """The variables that an env_file names."""
     lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     return {line.partition("=")[0] for line in lines if line and not line.startswith("#")}
 

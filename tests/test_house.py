@@ -91,6 +91,19 @@ def test_functions_stay_short() -> None:
     assert not long
 
 
+def test_every_test_says_what_it_promises() -> None:
+    """Its name and its docstring are one sentence. Ruff asks for none below `tests`, where a helper's name may do."""
+    silent = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, text in python_files("tests")
+        for node in ast.walk(parsed(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and not ast.get_docstring(node)
+    ]
+    assert not silent
+
+
 def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """The lines of a function from `def` on, without its docstring and without the functions inside it."""
     inside: set[int] = set()

@@ -55,7 +55,6 @@ def fixtures_of(item: pytest.Function) -> Iterable[Any]:
 
 
 def is_unit(item: pytest.Item) -> bool:
-    """Whether a test needs no server."""
     if not isinstance(item, pytest.Function) or needs_a_server(item.path):
         return False
     files = [Path(definition.func.__code__.co_filename) for definition in fixtures_of(item)]

@@ -57,5 +57,4 @@ def bucket(s3: S3Server, server: NatsServer) -> Iterator[Bucket]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a test's processes log."""
     return tmp_path

@@ -49,5 +49,4 @@ class Inside:
         return entry is not None or bool((await self.kv.get_from_leader(key)).data)
 
     async def sweep_bucket(self, older_ms: int) -> int:
-        """Do the daily check of the bucket."""
         return await remove_orphans(self.kv, self.bucket, self.references, older_ms)

@@ -33,7 +33,6 @@ PDF = b"%PDF-1.7\n" + bytes(range(256)) * 500
 
 
 def base64_of(body: bytes, size: int = 60_000) -> list[str]:
-    """Bytes as a tool shows them."""
     return [base64.b64encode(body[start : start + size]).decode() for start in range(0, len(body), size)]
 
 
@@ -56,11 +55,9 @@ class Run:
 
     @property
     def subject(self) -> str:
-        """Where its pieces stand."""
         return subjects.stream(self.tenant, self.run)
 
     async def show(self, event: ArtifactChunk | ToolProgress, **headers: str) -> int:
-        """Store one event and return its sequence."""
         record = Record(events=[event])
         return await self.bus.publish(
             self.subject, record.model_dump_json().encode(), {EVENTS_HEADER: record.types(), **headers}
@@ -69,7 +66,6 @@ class Run:
     async def piece(
         self, seq: int, chunk: Any, *, done: bool = False, call: str = "1-0", stream: str = "s", kind: str = ""
     ) -> int:
-        """Store one piece."""
         piece = ArtifactChunk(
             stream_id=stream, seq=seq, chunk=chunk, done=done, artifact_type=kind or None, tool="t", call_id=call
         )
@@ -84,7 +80,6 @@ class Run:
     async def assembled(
         self, pieces: int, *, call: str = "1-0", stream: str = "s", artifact_id: str = "", **more: Any
     ) -> Assembled:
-        """Have a stream put together."""
         artifact_id = artifact_id or new_id()
         asked = {"run": self.run, "session": "s", "namespace": "t", **more}
         tenant = asked.pop("tenant", self.tenant)
@@ -93,7 +88,6 @@ class Run:
         )
 
     async def purge(self) -> None:
-        """Let everything expire."""
         await self.bus.api(f"STREAM.PURGE.{subjects.RUNS}", {"filter": self.subject})
 
 
@@ -187,7 +181,6 @@ async def test_whoever_asks_again_gets_the_same_reference(run: Run, embedded: St
 
 @pytest.fixture
 async def deployment(server: NatsServer, rclone: S3Server, tmp_path: Path) -> AsyncIterator[Deployment]:
-    """The store as a process."""
     async with deployed(server, rclone, tmp_path) as found:
         yield found
 

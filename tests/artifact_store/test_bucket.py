@@ -16,7 +16,6 @@ MIB = 1 << 20
 
 
 def new_key() -> str:
-    """A key that no test has used."""
     name = secrets.token_hex(32)
     return f"tenant_1/{name[:2]}/{name}"
 

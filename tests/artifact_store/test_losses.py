@@ -57,7 +57,6 @@ async def deployed(
     patience_s: float = 60,
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Deployment]:
-    """Everything up and ready."""
     every = {**s3.settings, "RUNWIRE_LOG_LEVEL": "debug", **(env or {})}
     stack = Stack(nats_server.url, folder, env=every, planners=0, tool_runners=0, gateways=0)
     for number in range(1, stores + 1):
@@ -82,7 +81,6 @@ def own_s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 async def deployment(server: NatsServer, own_s3: S3Server, tmp_path: Path) -> AsyncIterator[Deployment]:
-    """A store as a process, on that server."""
     own_s3.start()
     async with deployed(server, own_s3, tmp_path) as found:
         yield found
@@ -128,7 +126,6 @@ async def test_the_s3_server_goes_in_mid_read(deployment: Deployment) -> None:
 
 
 async def gathered(chunks: AsyncIterator[bytes]) -> bytes:
-    """All that is left."""
     return b"".join([chunk async for chunk in chunks])
 
 

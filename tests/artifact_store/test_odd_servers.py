@@ -63,7 +63,6 @@ def odd() -> Iterator[tuple[Answers, Bucket]]:
 
 
 def error(status: int, code: str, **headers: str) -> Answer:
-    """An error as S3 words it."""
     body = f"<Error><Code>{code}</Code><Message>no</Message></Error>"
     return Answer(status, body.encode(), {"Content-Type": "application/xml", **headers})
 

@@ -32,7 +32,6 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def server(docs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    """A provider in the place of OpenAI."""
     del docs  # It clears the environment first.
     with ModelServer() as running:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -95,12 +95,10 @@ class Site:
         self.origin = f"http://{host}:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
-        """Serve."""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -141,5 +139,4 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def echarts(scripts: Path) -> Path:
-    """The library that draws charts."""
     return scripts.parent / "node_modules" / "echarts" / "dist" / "echarts.min.js"

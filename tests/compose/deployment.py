@@ -43,7 +43,6 @@ class Deployment:
     """
 
     def __init__(self, folder: Path, project: str) -> None:
-        """Prepare; nothing is started."""
         self.folder = folder
         self.port, self.nats_port = free_port(), free_port()
         self.environment = {
@@ -72,11 +71,9 @@ class Deployment:
         return ran.stdout
 
     def compose(self, *arguments: str) -> str:
-        """Run `docker compose`."""
         return self.run("docker", "compose", *arguments)
 
     def build(self) -> None:
-        """Build the images."""
         arguments: list[str] = []
         if _BUILD_NETWORK:
             profiles = ("--profile", "tls", "--profile", "commands")
@@ -88,7 +85,6 @@ class Deployment:
         self.compose(*arguments, "build")
 
     def up(self) -> None:
-        """Start everything and return once it is healthy."""
         try:
             self.compose("up", "-d", "--wait")
         except CommandFailed as error:
@@ -97,16 +93,13 @@ class Deployment:
             ) from None
 
     def down(self) -> None:
-        """Remove containers, networks and volumes."""
         self.compose("--profile", "*", "down", "--volumes", "--remove-orphans", "--timeout", "10")
 
     @property
     def key(self) -> str:
-        """The gateway's key of the tenant `default`."""
         return self.compose("exec", "-T", "gateway", "cat", "/secrets/api_key").strip()
 
     def client(self, key: str | None = None) -> httpx.Client:
-        """Return a client of the gateway."""
         headers = {"Authorization": f"Bearer {key or self.key}"}
         return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=120)
 

@@ -69,7 +69,6 @@ class Shell:
                 raise CommandFailed(f"{block.commands} did not print {line!r}:\n{printed[-3000:]}")
 
     def close(self) -> None:
-        """End it, and what it started."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(30)

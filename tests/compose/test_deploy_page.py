@@ -72,7 +72,6 @@ def keep(deployment: Deployment) -> dict[str, str]:
 
 
 def read(deployment: Deployment, path: str) -> str:
-    """What the gateway answers."""
     with deployment.client() as client:
         got = client.get(path)
     assert got.status_code == 200, got.text
@@ -97,14 +96,11 @@ def _data(line: str) -> dict[str, Any]:
 
 
 def credential(deployment: Deployment, *of: str) -> dict[str, str]:
-    """Make a credential."""
     made: dict[str, str] = json.loads(deployment.compose("run", "--rm", "-T", "credentials", *of))
     return made
 
 
 async def connection(login: dict[str, str], errors: list[str]) -> Client:
-    """Connect to NATS with nothing but a credential."""
-
     async def on_error(error: Exception) -> None:
         errors.append(str(error).lower())
 

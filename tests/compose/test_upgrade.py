@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.compose, pytest.mark.timeout(1800)]
 
 
 def start(deployment: Deployment, query: str) -> str:
-    """Ask for a run, and return its id."""
     with deployment.client() as client:
         accepted = client.post("/v1/runs", json={"query": query, "model": MODEL})
     assert accepted.status_code == 202, accepted.text

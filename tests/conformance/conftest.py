@@ -41,7 +41,6 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test per vector, with the id `<topic>::<name>`."""
     if "vector" in metafunc.fixturenames:
         metafunc.parametrize(("adapter", "vector"), list(cases(vectors_folder(metafunc.config))))
 
@@ -64,7 +63,6 @@ def vectors_folder(config: pytest.Config) -> Path:
 
 
 def files(folder: Path) -> list[Path]:
-    """The files of vectors in a folder."""
     return sorted(folder.glob("*.json"))
 
 

@@ -27,7 +27,6 @@ class Asked:
     parts: list[bytes] = field(default_factory=list)
 
     async def on_reply(self, message: Msg) -> None:
-        """Keep one reply."""
         headers = message.headers or {}
         kind = headers.get(REPLY_HEADER, "result")
         data = message.data
@@ -41,7 +40,6 @@ class Asked:
         self.bodies.append(json.loads(data))
 
     def of(self, kind: str) -> list[Any]:
-        """The bodies of this kind."""
         return [body for found, body in zip(self.kinds, self.bodies, strict=True) if found == kind]
 
     @property
@@ -50,13 +48,11 @@ class Asked:
         return bool(self.kinds) and self.kinds[-1] in _ENDS
 
     async def end(self, timeout: float = LONG) -> tuple[str, Any]:
-        """Wait for the end; kind and body."""
         await wait_until(lambda: self.ended, timeout=timeout, what="the call ended")
         assert sum(kind in _ENDS for kind in self.kinds) == 1
         return self.kinds[-1], self.bodies[-1]
 
     async def first(self, kind: str, timeout: float = LONG) -> Any:
-        """Wait for a reply of this kind."""
         return (await wait_until(lambda: self.of(kind), timeout=timeout, what=f"a {kind} came"))[0]
 
 
@@ -68,19 +64,16 @@ def call_of(tool: str, args: dict[str, Any], **fields: Any) -> ToolCall:
 
 
 async def ask(client: Client, call: ToolCall) -> Asked:
-    """Send a call; the answer grows."""
     return await _send(client, subjects.tool(call.tool), call.model_dump_json().encode())
 
 
 async def ask_for(client: Client, tool: str, key: str, asked: Asked | None = None) -> Asked:
-    """Ask all instances for a call."""
     return await _send(
         client, subjects.tool_status(tool), CallQuestion(idempotency_key=key).model_dump_json().encode(), asked
     )
 
 
 async def cancel(client: Client, call: ToolCall) -> None:
-    """Have all instances stop a call."""
     await client.publish(
         subjects.tool_cancel(call.tool), CallQuestion(idempotency_key=call.idempotency_key).model_dump_json().encode()
     )

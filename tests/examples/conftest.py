@@ -42,7 +42,6 @@ class Running:
         return status
 
     async def kill(self) -> None:
-        """End it, however it is."""
         if self.process.returncode is None:
             self.process.kill()
         await self.ended()
@@ -75,7 +74,6 @@ def go(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def program(started_by: list[str], name: str) -> list[str]:
-    """The command line of a built program."""
     *interpreter, folder = started_by
     return [*interpreter, f"{folder}/{name}.js" if interpreter else f"{folder}/{name}"]
 
@@ -123,7 +121,6 @@ async def bus_of(server: NatsServer, user: str) -> Bus:
 
 @pytest.fixture
 async def client(nats_server: NatsServer) -> AsyncIterator[Client]:
-    """A connection of the one who asks."""
     async with await nats.connect(nats_server.url, allow_reconnect=False) as connected:
         yield connected
 

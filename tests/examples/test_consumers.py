@@ -30,7 +30,6 @@ RUNS: dict[str, Any] = next(stream for stream in STREAMS if stream["name"] == su
 
 @pytest.fixture
 def server(users_server: NatsServer) -> NatsServer:
-    """A server with users."""
     return users_server
 
 
@@ -42,7 +41,6 @@ async def credential(server: NatsServer) -> dict[str, str]:
 
 @pytest.fixture
 async def bus(server: NatsServer) -> AsyncIterator[Bus]:
-    """A connection of the one who writes runs."""
     bus = await bus_of(server, OPERATOR)
     await provision(bus)
     yield bus
@@ -51,7 +49,6 @@ async def bus(server: NatsServer) -> AsyncIterator[Bus]:
 
 @pytest.fixture
 async def gateway(server: NatsServer, bus: Bus) -> AsyncIterator[str]:
-    """The URL of a gateway."""
     assert bus.is_connected
     login = server.login(OPERATOR)
     async with serving(server.url, nats_user=OPERATOR, nats_password=login["password"]) as served:
@@ -60,7 +57,6 @@ async def gateway(server: NatsServer, bus: Bus) -> AsyncIterator[str]:
 
 @pytest.fixture(params=["typescript", "go"])
 def watch(request: pytest.FixtureRequest) -> list[str]:
-    """The command of the consumer in one language."""
     return program(request.getfixturevalue(request.param), "watch")
 
 
@@ -78,17 +74,14 @@ class Watch:
 
 @pytest.fixture
 def watching(watch: list[str], start: Start, server: NatsServer, credential: dict[str, str]) -> Watch:
-    """The consumer in one language."""
     return Watch(watch, start, server, credential)
 
 
 def asked(turn: int) -> Asked:
-    """A fact."""
     return Asked(turn=turn, attempt=1, by="INBOX:1", holder="h")
 
 
 async def say(writer: Writer, text: str = "word ") -> None:
-    """Write a token."""
     await writer.chunk(text)
 
 
@@ -98,7 +91,6 @@ def shown(watching: Running) -> list[str]:
 
 
 def expected(writer: Writer) -> list[str]:
-    """The same of all that was written."""
     return [f"{kind} {sequence} {event.type}" for kind, sequence, record in writer.stored for event in record.events]
 
 
@@ -158,7 +150,6 @@ async def test_what_is_not_stored_is_not_shown(watching: Watch, server: NatsServ
 
 
 def nats_headers(*lines: str) -> bytes:
-    """Headers as they are on the wire."""
     return "\r\n".join(["NATS/1.0", "Nats-Sequence: 999999", *lines, "", ""]).encode()
 
 

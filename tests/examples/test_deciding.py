@@ -19,7 +19,6 @@ QUESTION = "Send a report to ann@example.org: 'All is well'"
 
 @pytest.fixture(params=["typescript", "go"])
 def decide(request: pytest.FixtureRequest) -> list[str]:
-    """The command of the listener in one language."""
     return program(request.getfixturevalue(request.param), "decide")
 
 

@@ -35,7 +35,6 @@ def closed(tmp_path: Path) -> Iterator[NatsServer]:
 
 @pytest.fixture
 async def asker(closed: NatsServer) -> AsyncIterator[Client]:
-    """A connection of the one who asks."""
     async with await nats.connect(closed.url, user="runwire", password="0123abcd", allow_reconnect=False) as connected:
         yield connected
 

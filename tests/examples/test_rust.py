@@ -30,7 +30,6 @@ def programs(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture
 def serving(programs: Path, up: Path) -> Iterator[None]:
-    """The tool, once it is offered."""
     printed("credentials", "tool", "count_words", "--out", "count_words.json", data=up)
     env = environment(up) | {"RUNWIRE_NATS_CREDENTIALS": str(up / "count_words.json")}
     with subprocess.Popen([programs / "count_words"], env=env) as process:

@@ -55,8 +55,6 @@ def attach(users_server: NatsServer, start: Start) -> Attach:
 
 
 async def known(bus: Bus, tool: str) -> ToolSpec:
-    """Wait until a tool is in the catalogue."""
-
     async def found() -> ToolSpec | None:
         message = await bus.last(f"KV_{keys.CATALOGUE_BUCKET}", f"$KV.{keys.CATALOGUE_BUCKET}.{keys.live_tool(tool)}")
         return ToolSpec.model_validate_json(message.data) if message else None

@@ -108,7 +108,6 @@ def shortest_round_trip() -> float:
 
 
 async def spec_of(client: Client, example: Example) -> ToolSpec:
-    """What the tool says about itself."""
     return await discover(client, example.name)
 
 

@@ -24,27 +24,23 @@ def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 
 @pytest.fixture
 async def bus(shared_nats: NatsServer) -> AsyncIterator[Bus]:
-    """A connection beside the gateway's."""
     async with provisioned(shared_nats.url) as made:
         yield made
 
 
 @pytest.fixture
 async def served(shared_nats: NatsServer) -> AsyncIterator[Served]:
-    """A keyless gateway in this process."""
     async with serving(shared_nats.url) as gateway:
         yield gateway
 
 
 @pytest.fixture
 def writer(bus: Bus) -> Writer:
-    """Writes a run of its own."""
     return Writer(bus)
 
 
 @pytest.fixture
 async def store(bus: Bus, shared_nats: NatsServer, rclone: S3Server) -> AsyncIterator[Store]:
-    """A store beside the gateway."""
     assert bus.is_connected
     async with storing(rclone, shared_nats.url) as found:
         found.tenant = subjects.DEFAULT_TENANT
@@ -53,6 +49,5 @@ async def store(bus: Bus, shared_nats: NatsServer, rclone: S3Server) -> AsyncIte
 
 @pytest.fixture
 def provider() -> Iterator[ModelServer]:
-    """A scripted provider of models."""
     with ModelServer() as running:
         yield running

@@ -29,14 +29,12 @@ WITHOUT = {right: new_key("ann", {"rights": ",".join(ALL_RIGHTS - {right})}) for
 
 @pytest.fixture
 async def keyed(shared_nats: NatsServer) -> AsyncIterator[Served]:
-    """A gateway that knows two tenants."""
     lines = [ANNS_LINE, BOBS_LINE, READERS_LINE, *(line for _, line in WITHOUT.values())]
     async with serving(shared_nats.url, api_keys=",".join(lines)) as served:
         yield served
 
 
 def bearer(key: str) -> dict[str, str]:
-    """The header that shows a key."""
     return {"Authorization": f"Bearer {key}"}
 
 

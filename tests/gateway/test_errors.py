@@ -354,7 +354,6 @@ async def test_whole_numbers_may_have_a_point(served: Served) -> None:
 
 @pytest.fixture
 async def served_document(served: Served) -> dict[str, Any]:
-    """The OpenAPI document as it is served."""
     document: dict[str, Any] = (await served.http.get("/openapi.json")).json()
     return document
 

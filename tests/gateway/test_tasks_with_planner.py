@@ -42,7 +42,6 @@ async def draw(_: dict[str, Any]) -> Any:
 
 
 async def pay(args: dict[str, Any]) -> Any:
-    """A payment."""
     return {"paid": args["sum"]}
 
 
@@ -67,7 +66,6 @@ def provider() -> Iterator[ModelServer]:
 
 @pytest.fixture
 async def served(own_nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -> AsyncIterator[Served]:
-    """A gateway with a planner and the tool."""
     url, agents = own_nats_server.url, {"default": {"tasks": {"spawn_requires_confirmation": False}}}
     async with (
         serving(url) as gateway,

@@ -44,7 +44,6 @@ async def draw(_: dict[str, Any]) -> Any:
 
 
 async def fail(_: dict[str, Any]) -> Any:
-    """A failure."""
     return Fault(code="tool_error", reason="out of order")
 
 
@@ -98,7 +97,6 @@ def normalised(text: str) -> str:
 
 
 async def answers_of_runs(http: httpx.AsyncClient) -> list[str]:
-    """What each address of a run answers."""
     found = []
     for query in ("Q-one", "Q-two"):
         created = await http.post("/v1/runs", json={"query": query, "tool_context": {"token": "s3cr3t"}})

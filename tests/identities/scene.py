@@ -107,7 +107,6 @@ class Scene:
         return Attacker(client, complaints)
 
     async def bus_of(self, user: str, settings: BusSettings | None = None) -> Bus:
-        """Connect as a service does."""
         settings = settings or BusSettings(**self.server.settings(user))
         return await self.stack.enter_async_context(connected(self.server.url, user, settings))
 
@@ -129,7 +128,6 @@ class Scene:
         return await attacker.achieves(has_grown)
 
     async def write(self, subject: str, body: Any = None) -> None:
-        """Store something, as a service does."""
         await self.operator.publish(subject, json.dumps(body or {}).encode())
 
 

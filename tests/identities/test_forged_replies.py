@@ -57,7 +57,6 @@ class Product:
         await wait_until(lambda: len(self.rounds) > before + MANY_ROUNDS, what="discovery asks")
 
     async def offered(self) -> ToolSpec:
-        """The specification of `weather` in the catalogue."""
         entry = await Bucket(self.scene.operator, keys.CATALOGUE_BUCKET).get(keys.live_tool("weather"))
         return ToolSpec.model_validate_json(entry.data)
 

@@ -27,7 +27,6 @@ def own(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 def _connect(server: NatsServer, user: str) -> socket.socket:
-    """A plain connection, logged in."""
     login = server.login(user)
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
     options = json.dumps({"verbose": False, "user": login["user"], "pass": login["password"]})

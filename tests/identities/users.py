@@ -42,7 +42,6 @@ USERS = {
 
 
 def add_tools_and_listeners(known: Identities) -> None:
-    """Give tools and listeners their credentials."""
     known.add_tools("weather")
     known.add_tools("geo")
     known.add_tools("sun", "moon")

@@ -42,7 +42,6 @@ def run_off(off: list[str], runs: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[ModelServer]:
-    """The provider of the scripted model."""
     with ModelServer() as server:
         yield server
 

@@ -15,12 +15,10 @@ from tests.support.nats_server import NatsServer
 
 
 async def write(bus: Bus, subject: str, record_id: str, after: int) -> int:
-    """Append one record to its subject."""
     return await guarded_write.write(bus, subject, record(record_id), Guard(subject, after))
 
 
 def record(record_id: str) -> bytes:
-    """A record with an id."""
     return f'{{"id":"{record_id}"}}'.encode()
 
 

@@ -20,7 +20,6 @@ class Value(BaseModel):
 
 @pytest.fixture
 def bucket(bus: Bus) -> Bucket:
-    """An empty bucket."""
     return Bucket(bus, keys.ARTIFACTS_BUCKET, attempts=3)
 
 

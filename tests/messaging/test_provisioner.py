@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 async def provisioner(url: str, **settings: str) -> "subprocess.CompletedProcess[str]":
-    """Run it to its end."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "RUNWIRE_NATS_URL": url, **settings}
     command = [sys.executable, "-P", "-m", "services.messaging.provisioner"]
     return await asyncio.to_thread(

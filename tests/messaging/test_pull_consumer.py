@@ -17,7 +17,6 @@ RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 
 
 async def fill(bus: Bus, count: int) -> None:
-    """Put messages into the inbox."""
     for _ in range(count):
         await bus.publish(subjects.inbox("default", RUN, new_id()), b"{}")
 

@@ -25,7 +25,6 @@ TEXT = {"type": "object", "properties": {"q": {"type": "string"}}, "required": [
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[ModelServer]:
-    """A provider with scripted replies."""
     with ModelServer() as running:
         yield running
 
@@ -57,7 +56,6 @@ async def plan(nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -
 
 @pytest.fixture
 async def store(rclone: S3Server, nats_server: NatsServer) -> AsyncIterator[Store]:
-    """An artifact store beside the planner's NATS."""
     async with provisioned(nats_server.url, "provisioner"):
         pass
     async with serving(rclone, nats_server.url) as found:

@@ -46,5 +46,4 @@ async def main(url: str, model_url: str, text: bytes, moment: str, word: str = "
 
 
 def run(*what: Any, **settings: Any) -> None:
-    """Do so in this process."""
     asyncio.run(main(*what, **settings))

@@ -74,7 +74,6 @@ class Attempt:
         return Handling(self.__dict__["incoming"], self.__dict__["progress"])
 
     def wrote(self, events: Iterable[Event]) -> None:
-        """Note an appended record."""
         self.__dict__["progress"] = self.__dict__["progress"].wrote(events)
 
     def again(self, attempt_token: str) -> "Attempt":
@@ -112,7 +111,6 @@ class Attempt:
 
 
 def advance(run: Run, played: Attempt, rules: Rules) -> Command:
-    """The next command of a handling."""
     return module.advance(run, played.handling, rules)
 
 

@@ -33,17 +33,14 @@ RESEARCH = {"tool_name": "research", "arguments": {"topic": "AI"}}
 
 
 def planned(*calls: dict[str, Any], **more: Any) -> Say:
-    """A plan of calls, as a native call."""
     return native({"type": "tool_calls", "reasoning": "because", "calls": list(calls)}, **more)
 
 
 def native(value: Any, **more: Any) -> Say:
-    """A native call of the planning function."""
     return Say(tool_calls=[{"name": "__planning__", "arguments": json.dumps(value)}], **more)
 
 
 def write(**arguments: Any) -> dict[str, Any]:
-    """A call of `write`."""
     return {"tool_name": "write", "arguments": arguments}
 
 
@@ -56,7 +53,6 @@ class Tools:
         self.written = {"done": True} if written is None else written
 
     def of(self) -> dict[str, tuple[ToolSpec, Handler]]:
-        """The tools, as the test services serve them."""
         topic = {"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]}
         return {
             "research": (

@@ -40,7 +40,6 @@ def started(**limits: object) -> RunStarted:
 
 
 def calls(count: int = 1) -> Calls:
-    """A decision for `count` calls."""
     return Calls(
         node="work" if count == 1 else "plan",
         calls=(("work", {"n": 1}),) * count,
@@ -49,7 +48,6 @@ def calls(count: int = 1) -> Calls:
 
 
 def final(text: str = "done") -> Final:
-    """A decision for an answer."""
     return Final(args={"answer": text}, usage=Usage(model_calls=1, prompt_tokens=10, cost_usd=0.5))
 
 
@@ -62,11 +60,9 @@ class World:
     written: list[list[Any]] = field(default_factory=list)
 
     def handling(self, owner: str, kind: str = "request", holder: str = "h", now: int = 2000, **fields: Any) -> Attempt:
-        """A message in one handling."""
         return attempt(owner, kind, holder, now, **fields)
 
     def write(self, handling: Attempt, events: Sequence[Any]) -> None:
-        """Store a record, as the handler does."""
         self.written.append([*events])
         fold(self.run, len(self.written), handling.now, events, lambda _: self.rules.strategy)
         handling.wrote(events)
@@ -93,12 +89,10 @@ class World:
                 return moves
 
     def types(self) -> list[str]:
-        """The types of all events, in order."""
         return [event.type for events in self.written for event in events]
 
 
 def finished(call_id: str, **fields: object) -> CallFinished:
-    """A call's outcome."""
     return CallFinished.model_validate(
         {"call_id": call_id, "tool": "work", "status": "succeeded", "observation": {"answer": "41"}, **fields}
     )

@@ -12,8 +12,6 @@ SEEING: dict[str, Any] = {"model_vision": {MODEL: True}}
 
 
 def png(shade: int, size: int = 8) -> bytes:
-    """A small grey square."""
-
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 

@@ -23,7 +23,6 @@ def opening(policy: TaskPolicy = UNASKED, *, request: dict[str, Any] | None = No
 
 
 def spawn(cost_usd: float = 0.5, prompt_tokens: int = 100, **args: Any) -> Calls:
-    """A decision to spawn a subagent."""
     usage = Usage(model_calls=1, prompt_tokens=prompt_tokens, cost_usd=cost_usd)
     return Calls(node="task", calls=((SPAWN, {**QUERY, **args}),), usage=usage)
 
@@ -32,7 +31,6 @@ class TaskWorld(PauseWorld):
     """A run whose messages are handled one after another."""
 
     def reply(self, decision: Decision) -> list[object]:
-        """The model replies."""
         asked = self.run.asked
         assert asked is not None
         return self.handle(self.handling(asked.by, holder=asked.holder, now=self.now, asked=True, decision=decision))

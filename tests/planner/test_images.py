@@ -112,8 +112,6 @@ DRAWN = {
 
 
 def drawing(body: bytes) -> tuple[ToolSpec, Handler]:
-    """A tool that returns an image."""
-
     async def draw(_: dict[str, Any]) -> Any:
         return {"title": "chart", "chart": base64.b64encode(body).decode()}
 

@@ -19,13 +19,11 @@ AT_ONCE = Say(text=answer(TEXT).text, piece=10_000)
 
 
 async def log_of(planner: Planning, run: str) -> list[Record]:
-    """The records of a run's log."""
     stored = await (await planner.bus.reader(subjects.RUNS)).read(subjects.log("default", run), 1)
     return [Record.model_validate_json(data) for _, data in stored]
 
 
 async def stream_of(planner: Planning, run: str) -> list[int]:
-    """The sequences of a run's stream."""
     stored = await (await planner.bus.reader(subjects.RUNS)).read(subjects.stream("default", run), 1)
     return [sequence for sequence, _ in stored]
 

@@ -165,7 +165,6 @@ async def test_a_run_knows_the_conversation_up_to_the_record_that_it_names(nats_
 
 
 async def request(planning: Planning, run: str) -> None:
-    """Request a run with this id."""
     body = RunRequested(
         run_id=run, tenant="default", requested_at=time.time_ns() // 1_000_000, trace_id="t" * 32, query="What?"
     )

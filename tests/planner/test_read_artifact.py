@@ -24,7 +24,6 @@ MARKED = {"type": "object", "properties": {"text": {"type": "string"}, "chart": 
 
 @pytest.fixture
 async def store(nats_server: NatsServer, rclone: S3Server) -> AsyncIterator[Store]:
-    """A store beside the planner's NATS."""
     async with provisioned(nats_server.url, "provisioner"):
         pass
     async with serving(rclone, nats_server.url) as found:

@@ -22,7 +22,6 @@ DEPLOYMENT = Deployment("builtin/rehearsal", AGENTS, strategies_of(PlannerSettin
 def requested(
     tools: list[str] | None = None, key_tools: list[str] | None = None, agent: str = "default"
 ) -> RunRequested:
-    """A request with these tools."""
     run = new_id()
     return RunRequested(
         run_id=run, tenant="t", requested_at=1, trace_id=run, query="q", agent=agent, tools=tools, key_tools=key_tools
@@ -30,7 +29,6 @@ def requested(
 
 
 def opened(request: RunRequested) -> list[str]:
-    """The tools that the run gets."""
     return sorted(DEPLOYMENT.started(request, LIVE).tools)
 
 

@@ -15,7 +15,6 @@ from tests.support.run_services import Handler, Told
 
 
 def final(args: object) -> Say:
-    """A final response with these arguments."""
     return Say(text=json.dumps({"next_node": "final_response", "args": args}))
 
 
@@ -172,7 +171,6 @@ BROKEN: list[dict[str, Any]] = [
 
 
 def native(name: str, arguments: str, **more: Any) -> Say:
-    """A reply that is one native call."""
     return Say(tool_calls=[{"name": name, "arguments": arguments}], **{"finish_reason": "tool_calls", **more})
 
 

@@ -13,7 +13,6 @@ ONE, TWO = "openai/one", "openai/two"
 
 
 def score(value: Any, feedback: str = "") -> Say:
-    """What a critique says."""
     return Say(text=json.dumps({"score": value, "feedback": feedback}))
 
 

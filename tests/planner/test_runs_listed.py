@@ -46,8 +46,6 @@ async def states(planning: Planning, run: str) -> list[str]:
 
 
 async def listed(planning: Planning, run: str, state: str) -> None:
-    """Wait until the index says so."""
-
     async def found() -> bool:
         return await states(planning, run) == [state]
 

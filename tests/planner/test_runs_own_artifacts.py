@@ -59,7 +59,6 @@ RESEARCH = {"tool_name": "research", "arguments": {}}
 
 
 def read_by_models(provider: ModelServer) -> str:
-    """Everything that was sent to a model."""
     return "".join(request.text for request in provider.ledger)
 
 

@@ -25,7 +25,6 @@ ROWS: dict[str, tuple[ToolSpec, Handler]] = {"rows": (ToolSpec(name="rows", idem
 
 
 async def cancel(planning: Planning, run: str) -> None:
-    """Ask for the end of a run."""
     body = CancelRequested(reason="enough").model_dump_json().encode()
     await planning.bus.publish(subjects.control("default", run, "cancel-1"), body)
 

@@ -21,7 +21,6 @@ RESULTS = {"type": "object", "properties": {"results": {"type": "array"}}, "requ
 
 
 async def merge(args: dict[str, Any]) -> Any:
-    """Put the results together."""
     return {"merged": [each["text"] for each in args["results"]]}
 
 
@@ -32,7 +31,6 @@ ALL: dict[str, tuple[ToolSpec, Handler]] = {
 
 
 def style(name: str) -> dict[str, Any]:
-    """A scripted model."""
     found: dict[str, Any] = json.loads((Path(__file__).parent / "styles" / f"{name}.json").read_text())
     return found
 
@@ -40,7 +38,6 @@ def style(name: str) -> dict[str, Any]:
 async def run_in_style(
     planning: Planning, provider: ModelServer, name: str, piece: int = 7, agent: str = "default"
 ) -> Story:
-    """One run with a model of this style."""
     provider.reset()
     provider.say(*(Say(**reply, piece=piece) for reply in style(name)["replies"]))
     # The server is shared: tools of an earlier test may not have been forgotten yet.

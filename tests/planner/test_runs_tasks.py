@@ -36,7 +36,6 @@ async def requests(planning: Planning) -> AsyncIterator[dict[str, RunRequested]]
 
 
 def native(function: str, /, **args: Any) -> Say:
-    """A reply that is one native tool call."""
     return Say(tool_calls=[{"name": function, "arguments": json.dumps(args)}])
 
 

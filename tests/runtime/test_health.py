@@ -12,7 +12,6 @@ from services.runtime.health import Health, serve_health
 
 @pytest.fixture
 async def served() -> AsyncIterator[tuple[Health, httpx.AsyncClient]]:
-    """A service's health, and a client of it."""
     health = Health("any", list)
     async with await serve_health(health, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]

@@ -29,14 +29,12 @@ class Watched:
         self.client = client
 
     def start(self, **env: str) -> None:
-        """Start it."""
         self.stack.env = {**self.stack.env, **env}
         self.stack.add(NAME, "-m", "tests.runtime.watched_service")
         self.stack.spawn(NAME)
         self.stack.wait_ready(NAME)
 
     def lines(self, event: str) -> list[dict[str, Any]]:
-        """What it has logged under a name."""
         text = self.stack.log_of(NAME).read_text()
         return [
             found
@@ -55,14 +53,12 @@ class Watched:
         return process.poll()
 
     async def ended(self) -> int:
-        """How it has ended, once it has."""
         await wait_until(lambda: self.exit_code() is not None, what="the process has ended")
         code = self.exit_code()
         assert code is not None
         return code
 
     async def status(self, path: str) -> httpx.Response:
-        """What it answers."""
         async with httpx.AsyncClient(base_url=self.stack.url_of(NAME), timeout=2) as http:
             return await http.get(path)
 

@@ -47,7 +47,6 @@ async def _mortal(end: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def work(bus: Bus, _health: Health) -> AsyncIterator[None]:
-    """Do what messages say."""
     end = asyncio.Event()
     task = bus.tasks.keep("mortal", lambda: _mortal(end))
 

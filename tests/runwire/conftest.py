@@ -44,14 +44,12 @@ def runwire(*arguments: str, data: Path, stdin: str | None = None, **env: str) -
 
 
 def printed(*arguments: str, data: Path, stdin: str | None = None) -> str:
-    """What a command prints that succeeds."""
     ended = runwire(*arguments, data=data, stdin=stdin)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
 def document(*arguments: str, data: Path) -> Any:
-    """The same, of a command that prints JSON."""
     return json.loads(printed(*arguments, "-o", "json", data=data))
 
 

@@ -65,7 +65,6 @@ def values(field: str, low: int, high: int) -> set[int]:
 
 @cache
 def fields_of(cron: str) -> list[set[int]]:
-    """The values of all fields."""
     return [values(field, low, high) for field, (low, high) in zip(cron.split(), RANGES, strict=True)]
 
 

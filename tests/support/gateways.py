@@ -80,7 +80,6 @@ class Served:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"http://127.0.0.1:{self.server.port}"
 
 
@@ -123,7 +122,6 @@ class GatewayProcess:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:

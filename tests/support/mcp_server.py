@@ -38,7 +38,6 @@ def filled(value: Any, message: dict[str, Any]) -> Any:
 
 
 def plain(message: dict[str, Any], tools: list[Any]) -> list[dict[str, Any]]:
-    """What a plain server does."""
     params = message.get("params") or {}
     match message.get("method"):
         case "initialize":
@@ -55,7 +54,6 @@ def plain(message: dict[str, Any], tools: list[Any]) -> list[dict[str, Any]]:
 
 
 def actions(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the script says to do."""
     script, method = json.loads(SCRIPT.read_text(encoding="utf-8")), message.get("method", "(answer)")
     with LOCK:
         if not COUNTS and (known := SCRIPT.with_suffix(".log")).exists():  # This is not the first process.
@@ -70,7 +68,6 @@ def actions(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def perform(found: list[dict[str, Any]], message: dict[str, Any], out: Callable[[str], None]) -> None:
-    """Do it."""
     for action in found:
         match action:
             case {"result": _} | {"error": _}:
@@ -110,7 +107,6 @@ class Handler(BaseHTTPRequestHandler):
     sessions: ClassVar[set[str]] = set()
 
     def reply(self, status: int, body: str = "", **headers: str) -> None:
-        """Answer."""
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)
@@ -123,7 +119,6 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(first.get("status", 405), first.get("body", ""), **first.get("headers", {}))
 
     def do_POST(self) -> None:
-        """A message."""
         message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         headers: dict[str, str] = {}
         if message.get("method") == "initialize":
@@ -146,7 +141,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve."""
     script = json.loads(SCRIPT.read_text(encoding="utf-8"))
     if len(sys.argv) > 2:
         sys.stdout.write(f"serving {script.get('serves', '')}\n")

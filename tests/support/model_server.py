@@ -170,7 +170,6 @@ class App:
         self.released = asyncio.Event()
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Serve one request."""
         if scope["type"] != "http":
             return
         data = b""
@@ -309,7 +308,6 @@ def _server(app: App, port: int, host: str = "127.0.0.1") -> uvicorn.Server:
 
 
 def main() -> None:
-    """Serve until stopped."""
     parser = argparse.ArgumentParser(description="A scripted model provider on loopback")
     parser.add_argument("--port", type=int, required=True)
     _server(App(Script()), parser.parse_args().port).run()

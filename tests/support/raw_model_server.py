@@ -35,7 +35,6 @@ class RawServer:
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection."""
         task = asyncio.current_task()
         assert task is not None
         self._connections[task] = writer
@@ -68,7 +67,6 @@ class RawServer:
 async def raw_server(
     answer: Callable[[int], list[bytes]], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[RawServer]:
-    """A server on a free port."""
     raw = RawServer(answer)
     server = await asyncio.start_server(raw.serve, "127.0.0.1", 0, ssl=tls)
     raw.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"

@@ -43,7 +43,6 @@ class ServerProcess(abc.ABC):
         """Whether it takes clients."""
 
     def __enter__(self) -> Self:
-        """Start it."""
         self.start()
         return self
 
@@ -58,11 +57,9 @@ class ServerProcess(abc.ABC):
 
     @property
     def running(self) -> bool:
-        """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """End it in good order."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:

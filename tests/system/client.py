@@ -56,11 +56,9 @@ class Client:
         assert answer.status_code in {200, 202, 204, 409}, answer.text
 
     async def status(self, run: str) -> dict[str, Any]:
-        """Where the run stands."""
         return await self.get(f"/v1/runs/{run}")
 
     async def get(self, path: str) -> dict[str, Any]:
-        """What the gateway answers."""
         answer = await self.surely("GET", path)
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()

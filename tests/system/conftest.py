@@ -56,7 +56,6 @@ async def client(system: System, bus: Bus) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def bus(system: System) -> AsyncIterator[Bus]:
-    """Looks at what is stored."""
     bus = await evidence.connect(system.nats)
     yield bus
     sys.stdout.write("\n".join(await evidence.consumers(bus)))

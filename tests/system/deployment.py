@@ -43,7 +43,6 @@ class Whole:
         return reply.json()["run_id"], reply.json()["payload"]
 
     async def begin(self, marker: str, *replies: Say) -> str:
-        """The same without waiting; return the run."""
         self.model.by_turn(*replies, marker=marker)
         reply = await self.http.post("/v1/runs", json={"query": f"Do it ({marker})."})
         assert reply.status_code == 202, reply.text
@@ -51,7 +50,6 @@ class Whole:
         return run
 
     async def status(self, run: str) -> dict[str, Any]:
-        """What the gateway says of a run."""
         found: dict[str, Any] = (await self.http.get(f"/v1/runs/{run}")).json()
         return found
 
@@ -74,7 +72,6 @@ class Whole:
         return [json.dumps(seen.body, ensure_ascii=False) for seen in list(self.model.ledger) if marker in seen.text]
 
     async def bytes_of(self, ref: dict[str, Any]) -> bytes:
-        """Fetch an artifact."""
         found = await self.http.get(f"/v1/artifacts/{ref['artifact_id']}")
         assert found.status_code == 200, found.text
         return found.content

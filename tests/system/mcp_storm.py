@@ -26,7 +26,6 @@ class McpModel(PlannedModel):
     """Gives each call an argument of its own, which is its key in the ledger: servers are not told the call's."""
 
     def reply_to(self, seen: Seen) -> Say:
-        """Read the script."""
         said, plan = super().reply_to(seen), Plan.read(seen.text)
         if plan is None or said.status != 200 or seen.turns >= len(plan.turns):
             return said
@@ -65,7 +64,6 @@ class McpStorm(RunStorm):
     idempotent: dict[str, bool] = field(default_factory=lambda: IDEMPOTENT)
 
     def draw(self, rng: random.Random, nth: int) -> Plan:
-        """Choose turns of calls of both servers."""
         drawn = run_storm.draw(rng, nth)
         turns = tuple(
             tuple(rng.choice([*IDEMPOTENT]) for _ in range(rng.choice([1, 1, 2, 3]))) for _ in range(rng.randint(1, 4))

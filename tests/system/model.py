@@ -68,7 +68,6 @@ class Plan:
 
     @property
     def query(self) -> str:
-        """The question that makes the model do this."""
         turns = ",".join("+".join(tools) for tools in self.turns)
         rest = " ".join(f"{each.name}={getattr(self, each.name)}" for each in fields(self) if each.name != "turns")
         return f"SCRIPT turns={turns} {rest} end=1"
@@ -193,7 +192,6 @@ class PlannedModel(ModelServer):
 
     @property
     def env(self) -> dict[str, str]:
-        """What a planner needs to ask this provider."""
         return {
             "RUNWIRE_MODEL": "openai/scripted",
             "OPENAI_API_BASE": self.url,

@@ -50,7 +50,6 @@ class RunStorm(Storm):
     idempotent: dict[str, bool] = field(default_factory=lambda: IDEMPOTENT)
 
     def draw(self, rng: random.Random, nth: int) -> Plan:
-        """Choose what a run does."""
         return draw(rng, nth)
 
     async def work(self, client: Client) -> None:
@@ -72,7 +71,6 @@ class RunStorm(Storm):
         return [_watch(self)]
 
     async def gather(self, bus: Bus) -> None:
-        """With what the model was asked for."""
         requests = self.system.model.requests()
         for run in self.of_runs.runs:
             run.requests = dict(requests[self.plans[run.run_id].nth])
@@ -80,11 +78,9 @@ class RunStorm(Storm):
         self.of_runs.open_runs, self.of_runs.blows = self.open_runs, [at for at, _, _ in self.history]
 
     def judge(self) -> dict[str, list[str]]:
-        """By the rules of runs and of plans."""
         return judge(self.of_runs)
 
     def report(self, complaints: dict[str, list[str]]) -> str:
-        """As a table."""
         rows = [("seed", str(self.seed)), ("event streams opened", str(self.connections))]
         rows += [(blow, str(count)) for blow, count in sorted(self.struck.items())]
         return summary(

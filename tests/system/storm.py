@@ -69,11 +69,9 @@ class Storm:
         raise NotImplementedError
 
     def judge(self) -> dict[str, list[str]]:
-        """Apply every rule; return the complaints by rule."""
         raise NotImplementedError
 
     def report(self, complaints: dict[str, list[str]]) -> str:
-        """What happened, for people."""
         raise NotImplementedError
 
     def note(self, blow: str, name: str) -> None:

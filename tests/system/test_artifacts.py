@@ -28,7 +28,6 @@ FLAT_MIB = 48
 
 
 async def log_bytes(whole: Whole, run: str) -> int:
-    """What a run's facts weigh."""
     bus = await evidence.connect(whole.nats)
     try:
         return sum(
@@ -40,7 +39,6 @@ async def log_bytes(whole: Whole, run: str) -> int:
 
 
 async def events_of(whole: Whole, run: str) -> list[dict[str, Any]]:
-    """What is stored of a run."""
     bus: Bus = await evidence.connect(whole.nats)
     try:
         return [event for record in await evidence.records(bus, run) for event in record.events]

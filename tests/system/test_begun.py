@@ -51,7 +51,6 @@ def _stack(folder: Path, model: PlannedModel) -> Iterator[tuple[Stack, NatsServe
 
 @pytest.fixture
 def model() -> Iterator[PlannedModel]:
-    """The provider."""
     with PlannedModel() as model:
         yield model
 
@@ -65,7 +64,6 @@ def parts(tmp_path: Path, model: PlannedModel) -> Iterator[tuple[Stack, NatsServ
 
 @pytest.fixture
 def stack(parts: tuple[Stack, NatsServer]) -> Stack:
-    """The planner."""
     return parts[0]
 
 

@@ -54,7 +54,6 @@ SEEN = {
 
 
 def channels_of(subject: str) -> list[Subject]:
-    """Those whose address the subject has."""
     found = subject.split(".")
     addresses = [(each, each.channel.split(".")) for each in CHANNELS]
     return [
@@ -171,7 +170,6 @@ def is_asked(model: ModelServer, marker: str) -> bool:
 
 
 async def has_ended(http: httpx.AsyncClient, run: str) -> bool:
-    """Whether a run has."""
     return (await http.get(f"/v1/runs/{run}")).json()["ended_at"] is not None
 
 

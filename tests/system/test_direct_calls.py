@@ -56,17 +56,14 @@ class Scene:
         return Strike(self.system, kind, hits, act)
 
     async def begin(self, tool: str, call_ms: int = 0, delay_ms: int = 0) -> None:
-        """Start a run of one call."""
         self.plan = Plan(turns=((tool,),), call_ms=call_ms, delay_ms=delay_ms, nth=new_id())
         self.run = RunEvidence(await self.client.ask(self.plan.query, key=self.plan.nth))
 
     async def tool_works(self) -> Execution:
-        """Return once the call has begun."""
         await wait_until(lambda: self.system.executions(self.run.run_id), timeout=20, what="the tool works")
         return self.system.executions(self.run.run_id)[0]
 
     async def end(self) -> None:
-        """Follow the run to its answer."""
         assert (await self.client.follow(self.run.run_id, self.run.seen))["type"] == "done"
 
     async def check(self, outcome: str, executions: int) -> None:
@@ -109,12 +106,10 @@ async def scene(system: System, client: Client, bus: Bus) -> Scene:
 
 
 def is_direct_call(subject: str, _body: bytes) -> bool:
-    """The planner's request to an instance of tool_runner."""
     return _DIRECT_CALL.fullmatch(subject) is not None
 
 
 def is_request_to(tool: str) -> Hits:
-    """The request of tool_runner to the tool."""
     return lambda subject, _: subject == f"tool.{tool}"
 
 

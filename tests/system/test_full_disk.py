@@ -33,7 +33,6 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 def environment(disk: SmallDisk) -> dict[str, str]:
-    """Of a command that uses the data folder."""
     return {
         **os.environ,
         "RUNWIRE_DATA_DIR": str(disk.folder),
@@ -62,7 +61,6 @@ def up(disk: SmallDisk, tmp_path: Path) -> Iterator[httpx.Client]:
 
 
 def asked(http: httpx.Client, question: str = "What is 17*23?") -> httpx.Response:
-    """Ask for a run."""
     return http.post("/v1/runs", json={"query": question})
 
 

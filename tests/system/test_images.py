@@ -29,12 +29,10 @@ def noise(seed: int) -> bytes:
 
 
 def data_url(body: bytes) -> str:
-    """An image as callers send it."""
     return f"data:image/png;base64,{base64.b64encode(body).decode()}"
 
 
 def images_in(seen: Seen) -> list[bytes]:
-    """What the model was shown."""
     parts = (
         part for message in seen.body["messages"] if isinstance(message["content"], list) for part in message["content"]
     )

@@ -152,7 +152,6 @@ class Scene:
 
 @pytest.fixture
 def scene(system: System, client: Client, bus: Bus) -> Scene:
-    """All of it."""
     return Scene(system, client, bus, not system.stack.env.items() >= _QUEUED.items())
 
 

@@ -21,7 +21,6 @@ CONTEXT = {"token": CANARY, "large": 2**70}
 
 
 async def listen(bus: Bus, *patterns: str) -> list[Msg]:
-    """Everything that a listener on these subjects gets."""
     received: list[Msg] = []
 
     async def hear(message: Msg) -> None:
@@ -81,7 +80,6 @@ async def test_nothing_is_kept_of_a_run_that_was_cancelled_before_it_began(bus: 
 
 
 async def ended(bus: Bus, run: str) -> bool:
-    """Whether something stands on the run's log."""
     return await bus.last(subjects.RUNS, subjects.log("default", run)) is not None
 
 

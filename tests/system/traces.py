@@ -95,7 +95,6 @@ def events_of(run: RunEvidence, kind: str | None = None) -> Iterator[tuple[Store
 
 
 def end_of(run: RunEvidence) -> tuple[StoredRecord, Event] | None:
-    """The terminal event of a run."""
     ends = [(record, event) for record, event in events_of(run, "log") if event["type"] in TERMINAL]
     return ends[0] if ends else None
 

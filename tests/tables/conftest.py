@@ -47,7 +47,6 @@ class Tables:
         return table_id
 
     def rows(self, table_id: str, **query: Any) -> list[dict[str, Any]]:
-        """The cells of one page."""
         return [row["cells"] for row in self.call("query_rows", table_id=table_id, limit=500, **query)["rows"]]
 
     def columns(self, table_id: str) -> dict[str, str]:
@@ -57,7 +56,6 @@ class Tables:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A server for this session."""
     with PostgresServer() as server:
         yield server
 

@@ -78,7 +78,6 @@ FILES: dict[str, tuple[bytes, dict[str, tuple[str, list[Any]]]]] = {
 
 
 def imported(tables: Tables, data: bytes, **more: Any) -> Any:
-    """The report of an import."""
     where = {} if "table_id" in more else {"name": "T"}
     return tables.call("import_csv", file=data, **where, **more)
 

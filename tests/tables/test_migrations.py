@@ -36,7 +36,6 @@ COUNTED = ("tables", "columns", "outcomes")
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'tables.db'}"
     postgres: PostgresServer = request.getfixturevalue("postgres")

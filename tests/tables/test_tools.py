@@ -21,7 +21,6 @@ COLUMNS: dict[str, Any] = {
 
 
 def refused(tables: Tables, tool: str, **arguments: Any) -> ToolError:
-    """The refusal of a call that changes nothing."""
     before = tables.call("list_tables")
     with pytest.raises(ToolError) as caught:
         tables.call(tool, **arguments)

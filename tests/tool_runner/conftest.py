@@ -51,7 +51,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 @pytest.fixture
 async def store(rclone: S3Server, server: NatsServer) -> AsyncIterator[Store]:
-    """An artifact store beside the tool runner."""
     async with serving(rclone, server.url) as found:
         found.tenant = "default"
         yield found
@@ -183,7 +182,6 @@ async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
 
 @pytest.fixture
 def runner_process(server: NatsServer) -> Iterator[Forked]:
-    """A tool runner that may be killed."""
     environment = {"RUNWIRE_NATS_URL": server.url, "RUNWIRE_DISCOVER_S": "0.3", "RUNWIRE_LOG_LEVEL": "warning"}
     process = Forked("services.tool_runner.__main__:main", environment=environment)
     yield process
@@ -287,7 +285,6 @@ class Ledger:
 
 @pytest.fixture
 def ledger(server: NatsServer, tmp_path: Path) -> Iterator[Ledger]:
-    """Tools in processes that tests may kill."""
     found = Ledger(tmp_path, server.url)
     yield found
     found.stop()

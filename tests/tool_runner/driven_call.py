@@ -56,7 +56,6 @@ class Call:
 
     @property
     def phase(self) -> Phase:
-        """The machine's phase."""
         return self.machine.state.phase
 
     def start(self, *, may_have_begun: bool = False) -> "Call":
@@ -65,18 +64,15 @@ class Call:
         return self
 
     def receive(self, event: Event) -> list[Command]:
-        """Return what the machine commands."""
         given = self.machine.receive(event, self.now)
         self.commands += given
         return given
 
     def at(self, now: float, event: Event) -> list[Command]:
-        """Let time pass, then an event."""
         self.now = now
         return self.receive(event)
 
     def wait(self) -> list[Command]:
-        """Let time pass until the alarm."""
         return self.at(max(self.now, self.machine.alarm_at), events.Tick(self.connected_since))
 
     def wait_for(self, phase: Phase) -> list[Command]:
@@ -93,5 +89,4 @@ class Call:
         return last.failure.fault()
 
     def sent(self) -> int:
-        """Return how often the call was sent."""
         return sum(isinstance(command, commands.Send) for command in self.commands)

@@ -48,7 +48,6 @@ def _nothing_paid() -> None:
 
 @pytest.fixture
 async def runner(start_runner: Start, serve_tools: Serve) -> Bus:
-    """A tool runner, and both tools."""
     serve_tools(transfer, give_away)
     return await start_runner()
 

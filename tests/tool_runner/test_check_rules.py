@@ -37,7 +37,6 @@ NAMES = [
 
 
 def with_value(**changes: Any) -> Answered:
-    """The good answer with other members."""
     return replace(GOOD, value=VALUE | changes)
 
 
@@ -48,7 +47,6 @@ def with_metadata(**changes: Any) -> Answered:
 
 
 def line_of(answered: Answered, name: str) -> Finding:
-    """The one line about this."""
     (found,) = [line for line in answer_findings(SENT, answered) if line.name == name]
     return found
 

@@ -29,12 +29,10 @@ def replying(client: Client, *replies: Reply) -> Callable[[Msg], Awaitable[None]
 
 
 def content(body: bytes) -> Reply:
-    """The reply `content`."""
     return {REPLY_HEADER: "content"}, body
 
 
 def result(body: bytes) -> Reply:
-    """The reply `result`."""
     return {REPLY_HEADER: "result"}, body
 
 

@@ -45,7 +45,6 @@ class Direct:
 
     @property
     def instance(self) -> str:
-        """The only instance."""
         [instance] = self.instances
         return instance
 
@@ -111,7 +110,6 @@ async def direct(planner: Planner) -> AsyncIterator[Direct]:
 
 @pytest.fixture
 async def runner(start_runner: Start, direct: Direct) -> Bus:
-    """One instance that takes direct calls."""
     bus = await start_runner()
     await wait_until(lambda: len(direct.instances) == 1, what="the instance takes direct calls")
     return bus

@@ -210,7 +210,6 @@ async def paused(planner: Planner, run: str) -> CallPaused:
 
 
 async def answer(planner: Planner, ledger: Ledger, kind: str, run: str, seconds: float = 0) -> None:
-    """Request the second round, as the planner does."""
     pause = await paused(planner, run)
     await planner.request(
         f"asks_{kind}_{ledger.suffix}", {"seconds": seconds}, run=run, round=1, answers=[ANSWER], state=pause.state

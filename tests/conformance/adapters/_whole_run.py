@@ -36,7 +36,6 @@ class Stack:
         self._planning: Planning | None = None
 
     def start(self) -> "Stack":
-        """Return once it takes runs."""
         self._server.start()
         self._model.__enter__()
         self._thread.start()
@@ -47,7 +46,6 @@ class Stack:
         return planning(self._server.url, self._model, agents=AGENTS, folder=self._folder)
 
     def stop(self) -> None:
-        """End everything."""
         self._run(self._open.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
@@ -102,13 +100,11 @@ _started: list[Stack] = []
 
 
 def stack() -> Stack:
-    """The stack of this session."""
     if not _started:
         _started.append(Stack().start())
     return _started[0]
 
 
 def stop() -> None:
-    """End it, where it was ever needed."""
     while _started:
         _started.pop().stop()

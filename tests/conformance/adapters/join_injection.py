@@ -80,7 +80,6 @@ async def check_runtime(vector: dict[str, Any]) -> None:
 
 
 def became(story: Story, received: list[dict[str, Any]]) -> str:
-    """What became of a run's join."""
     if "(branch_failures)" in note_of(story):
         return "skipped"
     if note_of(story):

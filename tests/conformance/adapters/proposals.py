@@ -127,7 +127,6 @@ def run(table: dict[str, Any], operations: list[tuple[int, Any]], *, check_only:
 
 
 def columns_of(table: dict[str, Any]) -> tuple[Column, ...]:
-    """The columns of a table of the vectors."""
     return tuple(
         Column(each["id"], each["name"], each["type"], each["required"], tuple(each.get("options") or ()))
         for each in table["columns"]
@@ -136,7 +135,6 @@ def columns_of(table: dict[str, Any]) -> tuple[Column, ...]:
 
 @cache
 def database() -> Database:
-    """An empty database for this session."""
     folder = tempfile.mkdtemp(prefix="runwire-")
     found = Database(f"sqlite:///{folder}/tables.db")
     found.migrate()
@@ -146,12 +144,10 @@ def database() -> Database:
 
 
 def render_data(given: dict[str, Any]) -> dict[str, Any]:
-    """The rows under a proposal."""
     return proposal_view.render_data(given["rows"], given["operations"], checked=given.get("checked"))
 
 
 def action_bar(given: dict[str, Any]) -> dict[str, Any]:
-    """The bar alone."""
     checked = given.get("checked") or [True] * len(given["operations"])
     return proposal_view.action_bar(given["operations"], sum(checked), len(checked))
 

@@ -7,7 +7,6 @@ from tests.support.vector_tokens import assert_matches, decoded
 
 
 def check(vector: dict[str, Any]) -> None:
-    """Redact the observation by its schema."""
     given = vector["input"]
     shown = separate(
         decoded(given["observation"]), given.get("schema"), streamed=given.get("emitted_streams")

@@ -32,7 +32,6 @@ def scanner_of(given: dict[str, Any]) -> MarkerScanner:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """All texts in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):

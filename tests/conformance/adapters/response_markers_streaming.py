@@ -8,7 +8,6 @@ from tests.conformance.compare import assert_same
 
 
 def check(vector: dict[str, Any]) -> None:
-    """Feed the chunks, then finish or cancel."""
     scanner = scanner_of(vector["input"])
     deltas = [scanner.feed(chunk) for chunk in vector["input"]["chunks"]]
     last, response = scanner.finish() if vector["input"]["end"] == "finish" else ("", scanner.cancel())

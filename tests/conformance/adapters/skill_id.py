@@ -7,7 +7,6 @@ from tests.conformance.compare import assert_same
 
 
 def check(vector: dict[str, Any]) -> None:
-    """Read both from the value of the result."""
     value = vector["input"].get("structured_content")
     found = {"skill_id": skill_id_of(value), "format": form_of(value).name}
     assert_same({name: found[name] for name in vector["expected"]}, vector["expected"], "what the result says")

@@ -50,7 +50,6 @@ def check(vector: dict[str, Any]) -> None:
 
 
 def policy_of(config: dict[str, Any]) -> TaskPolicy:
-    """The policy of the agent."""
     known = {SETTINGS.get(name, name): value for name, value in config.items()}
     known = {name: value for name, value in known.items() if name in TaskPolicy.model_fields}
     return TaskPolicy.model_validate({"spawn_requires_confirmation": False, **known})
@@ -93,7 +92,6 @@ class Story:
     waited_for: str = ""
 
     def do(self, op: dict[str, Any]) -> None:
-        """Carry out one operation."""
         name = op["op"]
         operations: dict[str, Callable[[dict[str, Any]], None]] = {
             "turn": lambda op: self.begin_turn(f"turn {op.get('id', self.index)}"),
@@ -136,7 +134,6 @@ class Story:
             self.take(ended(self.names[cancelled.task_id], "cancelled"))
 
     def refuse(self, code: str) -> None:
-        """Note the refusal of this operation."""
         self.refused.append({"op": self.index, "index": self.index, "code": code})
 
     def spawn(self, op: dict[str, Any]) -> None:
@@ -159,7 +156,6 @@ class Story:
             self.wait(known.group_id)
 
     def decide_spawn(self, op: dict[str, Any]) -> None:
-        """A person decides about a spawn."""
         asked = self.asked[op["task"]]
         if op["op"] not in {"reject", "deny"}:
             self.spawn({**asked, **({"retain": op["retain"]} if "retain" in op else {})})
@@ -229,7 +225,6 @@ class Story:
         return shown_groups(self.world.session)
 
     def groups(self) -> list[dict[str, Any]]:
-        """The groups that people see."""
         opened: list[GroupOpened] = self.world.of("group_opened")
         assert [each.group_id for each in opened if each.name] == [group.group_id for group in self.groups_made()]
         found = []
@@ -246,7 +241,6 @@ class Story:
         return found
 
     def reports(self) -> list[dict[str, Any]]:
-        """The reports, as their runs are shown them."""
         found = []
         for event in self.world.of("reported"):
             shown = self.requested[event.report_id]["background_tasks"]
@@ -291,7 +285,6 @@ class Story:
         return {**words, "timed_out": timed_out, "status": group.status, **(self.retained() or {})}
 
     def started(self) -> list[str]:
-        """The tasks whose runs were requested."""
         return self.begun
 
     def errors(self) -> list[dict[str, Any]]:

@@ -26,7 +26,6 @@ OF_A_RUN = {"stages", "ai_calls", "errors", "warnings"}
 
 
 async def check(vector: dict[str, Any]) -> None:
-    """Compare what the operation of the vector gives."""
     given, expected = vector["input"], vector["expected"]
     match vector["op"]:
         case "parse":
@@ -50,7 +49,6 @@ async def check(vector: dict[str, Any]) -> None:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """What a string is."""
     template = parse_template(text)
     found = None if template is None else {"tool_index": template.index, "path": list(template.path)}
     return {"candidate": is_candidate(text), "ref": found}

@@ -25,10 +25,8 @@ EXAMPLES = {
 
 
 def parameters_of(row: Subject) -> list[str]:
-    """The names in the address of a row."""
     return re.findall(r"\{(\w+)\}", row.address)
 
 
 def example(row: Subject) -> str:
-    """A subject or key of a row."""
     return row(*(EXAMPLES[parameter] for parameter in parameters_of(row)))

@@ -22,7 +22,6 @@ class Request(BaseModel):
 
 
 def fault_of(text: str) -> ValidationError:
-    """The error of a text."""
     with pytest.raises(ValidationError) as raised:
         Request.model_validate_json(text)
     return raised.value

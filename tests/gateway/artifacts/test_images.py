@@ -28,13 +28,11 @@ DATA = "data:image/png;base64,"
 
 
 async def ask(http: httpx.AsyncClient, *images: dict[str, Any], key: str | None = None, **more: Any) -> httpx.Response:
-    """Ask a question with images."""
     headers = {"Idempotency-Key": key} if key else {}
     return await http.post("/v1/runs", json={"query": "what is it?", "images": images, **more}, headers=headers)
 
 
 async def requested(bus: Bus, answer: httpx.Response) -> RunRequested:
-    """The request as the planner will find it."""
     assert answer.status_code == 202, answer.text
     message = await bus.last(subjects.REQUESTS, subjects.request("default", answer.json()["run_id"]))
     assert message is not None
@@ -42,7 +40,6 @@ async def requested(bus: Bus, answer: httpx.Response) -> RunRequested:
 
 
 async def bytes_of(store: Store, image: ImageRef) -> bytes:
-    """What is kept."""
     return (await store.client.read("default", image.artifact_id, limit=1 << 24))[1]
 
 
@@ -262,7 +259,6 @@ async def test_a_deleted_image_is_not_confirmed_to_a_cache(served: Served) -> No
 
 
 async def profile(bus: Bus, **fields: Any) -> None:
-    """What a planner says of a model."""
     said = ModelProfile(**fields)
     await bus.publish(key_subject(keys.model_key(said.model)), said.model_dump_json().encode(), {"Nats-TTL": "60s"})
 

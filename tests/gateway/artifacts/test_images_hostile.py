@@ -69,7 +69,6 @@ def workers() -> list[int]:
 
 
 def cleaner(**settings: Any) -> ImageCleaner:
-    """As the gateway has it."""
     return ImageCleaner(GatewaySettings(), **settings)
 
 
@@ -312,7 +311,6 @@ async def test_two_are_decoded_at_once() -> None:
 
 @pytest.fixture
 async def process(shared_nats: NatsServer, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
-    """A gateway that logs everything."""
     gateway = GatewayProcess(shared_nats.url, tmp_path / "gateway.log", RUNWIRE_LOG_LEVEL="debug")
     gateway.start()
     await gateway.until_answering()

@@ -23,7 +23,6 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 
 
 async def upload(http: httpx.AsyncClient, body: bytes, mime_type: str | None = None, **query: str) -> ArtifactRef:
-    """Keep a file."""
     answer = await http.post(
         "/v1/artifacts", content=body, params=query, headers={"Content-Type": mime_type} if mime_type else {}
     )
@@ -96,7 +95,6 @@ class Torn(httpx.AsyncBaseTransport):
         return answer
 
     async def aclose(self) -> None:
-        """Close what is behind it."""
         await self._inner.aclose()
 
 

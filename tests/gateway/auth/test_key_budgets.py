@@ -24,7 +24,6 @@ LINES = "\n".join(line for _, line in (TOKENS, MONEY, FREE))
 
 
 def bearer(key: tuple[str, str]) -> dict[str, str]:
-    """The header that shows a key."""
     return {"Authorization": f"Bearer {key[0]}"}
 
 

@@ -32,13 +32,11 @@ def replace(path: Path, text: str) -> None:
 
 
 def bearer(key: str) -> dict[str, str]:
-    """The header that shows a key."""
     return {"Authorization": f"Bearer {key}"}
 
 
 @pytest.fixture
 async def file(tmp_path: Path) -> Path:
-    """A file with Ann's key."""
     path = tmp_path / "keys"
     path.write_text(f"{ANNS_LINE}\n")
     return path
@@ -53,12 +51,10 @@ async def served(shared_nats: NatsServer, file: Path, monkeypatch: pytest.Monkey
 
 
 async def status(served: Served, key: str) -> int:
-    """What a caller with this key gets."""
     return (await served.http.get("/v1/runs", headers=bearer(key))).status_code
 
 
 async def problems(served: Served) -> list[str]:
-    """Why the gateway is not ready."""
     found: list[str] = (await served.http.get("/readyz")).json()["problems"]
     return found
 
@@ -75,8 +71,6 @@ async def becomes_unready(served: Served, reason: str) -> str:
 
 
 async def until_status(served: Served, key: str, expected: int) -> None:
-    """Wait until a key is admitted, or refused."""
-
     async def has_status() -> bool:
         return await status(served, key) == expected
 

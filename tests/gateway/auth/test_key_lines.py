@@ -20,7 +20,6 @@ LINE = f"ann {DIGEST}"
 
 
 def only(text: str) -> Caller:
-    """The one caller of a text."""
     (caller,) = callers(text, "here").values()
     return caller
 

@@ -31,19 +31,16 @@ LINES = "\n".join(line for _, line in KEYS.values())
 
 @pytest.fixture
 async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """A connection beside the gateways'."""
     async with provisioned(own_nats_server.url) as made:
         yield made
 
 
 async def ask(served: Served, name: str, path: str = "/v1/runs", **body: Any) -> httpx.Response:
-    """Ask something with somebody's key."""
     headers = {"Authorization": f"Bearer {KEYS[name][0]}", "Idempotency-Key": body.pop("key", new_id())}
     return await served.http.post(path, json={"query": "q", **body}, headers=headers)
 
 
 async def stored(bus: Bus, answer: httpx.Response) -> RunRequested:
-    """The request of an accepted run."""
     assert answer.status_code == 202, answer.text
     message = await bus.last(subjects.REQUESTS, subjects.request("acme", answer.json()["run_id"]), 3)
     assert message is not None

@@ -34,7 +34,6 @@ def page_of(served: Served) -> dict[str, str]:
 
 
 async def signed_in(served: Served, origin: str = "") -> httpx.Response:
-    """Sign in, and keep the cookie."""
     headers = {**page_of(served), **BEARER, **({"Origin": origin} if origin else {})}
     answer = await served.http.post("/v1/login", headers=headers)
     assert answer.status_code == 200, answer.text

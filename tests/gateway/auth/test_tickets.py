@@ -20,14 +20,12 @@ BEARER = {"Authorization": f"Bearer {KEY}"}
 
 @pytest.fixture
 async def keyed(shared_nats: NatsServer) -> AsyncIterator[tuple[Served, Served]]:
-    """Two gateways of one deployment."""
     url, keys = shared_nats.url, f"{LINE}, {EVES_LINE}"
     async with serving(url, api_keys=keys) as one, serving(url, api_keys=keys) as other:
         yield one, other
 
 
 async def events_url(served: Served, path: str, **body: int) -> str:
-    """The address that a ticket opens."""
     answer = await served.http.post(f"{path}/ticket", json=body, headers=BEARER)
     assert (answer.status_code, answer.headers["cache-control"]) == (201, "no-store")
     url: str = answer.json()["events_url"]

@@ -58,7 +58,6 @@ def is_no_change(path: str) -> bool:
 
 
 def bearer(name: str) -> dict[str, str]:
-    """The header that shows somebody's key."""
     return {"Authorization": f"Bearer {KEYS[name][0]}"}
 
 
@@ -281,7 +280,6 @@ async def test_a_run_of_a_pinned_key_is_its_users(keyed: Served, bus: Bus) -> No
 
 
 async def stored_request(bus: Bus, run: str) -> RunRequested:
-    """The request that waits for a planner."""
     message = await bus.last(subjects.REQUESTS, subjects.request(TENANT, run), 3)
     assert message is not None
     return RunRequested.model_validate_json(message.data)

@@ -11,7 +11,6 @@ from tests.support.gateways import Served
 
 
 async def profile(bus: Bus, model: str, *agents: str, ttl: str = "60") -> None:
-    """What a planner says of a model."""
     said = ModelProfile(model=model, images="seen", agents=list(agents))
     await bus.publish(key_subject(keys.model_key(model)), said.model_dump_json().encode(), {"Nats-TTL": ttl})
 

@@ -24,7 +24,6 @@ SEND = ToolSpec(name="send_page", input_schema={"type": "object", "properties": 
 
 @pytest.fixture(autouse=True)
 async def tools(bus: Bus) -> AsyncIterator[None]:
-    """Two tools in the catalogue."""
     bucket = Bucket(bus, keys.CATALOGUE_BUCKET)
     for spec in (FIND, SEND):
         await bucket.put(keys.tool_spec(spec.digest()), spec)
@@ -35,7 +34,6 @@ async def tools(bus: Bus) -> AsyncIterator[None]:
 
 
 async def check(served: Served, plan: Any, status: int = 200, **more: Any) -> dict[str, Any]:
-    """Ask for a check."""
     headers = more.pop("headers", {})
     answer = await served.http.post("/v1/plans/check", json={"plan": plan, **more}, headers=headers)
     assert answer.status_code == status, answer.text
@@ -53,7 +51,6 @@ async def are_present(served: Served) -> None:
 
 
 def plan(template: str) -> dict[str, Any]:
-    """A call of each."""
     calls = [{"tool_name": FIND.name}, {"tool_name": SEND.name, "arguments": {"id": template}}]
     return {"type": "tool_calls", "reasoning": "r", "calls": calls}
 

@@ -40,7 +40,6 @@ async def everything(served: Served, *sent: bytes) -> bytes:
 
 
 async def open_runs(bus: Bus) -> int:
-    """How many requests are stored."""
     return int((await bus.api("STREAM.INFO.REQUESTS", {"subjects_filter": subjects.request.all}))["state"]["messages"])
 
 

@@ -42,13 +42,11 @@ FOR_BROWSERS = {
 
 @pytest.fixture
 async def keyed(shared_nats: NatsServer) -> AsyncIterator[Served]:
-    """A gateway with a key and two origins."""
     async with serving(shared_nats.url, api_keys=LINE, cors_origins=f"{APP}, {DEV}") as served:
         yield served
 
 
 def vary_of(answer: httpx.Response) -> set[str]:
-    """The request headers on which an answer depends."""
     return {name.strip() for name in answer.headers.get("vary", "").split(",")}
 
 
@@ -100,7 +98,6 @@ async def test_a_listed_origin_reads_every_answer(
 
 
 def broken() -> None:
-    """A route with a mistake."""
     raise RuntimeError("a mistake")
 
 

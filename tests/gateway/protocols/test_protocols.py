@@ -36,7 +36,6 @@ async def shout(parts: GatewayParts, request: Request, caller: RequestCaller) ->
 
 
 async def lines_of(follower: RunFollower) -> AsyncIterator[bytes]:
-    """The frames of a run, to its end."""
     async with aclosing(follower.records()) as batches:
         async for records in batches:
             yield b"".join(shouted(each.data) for each in records)

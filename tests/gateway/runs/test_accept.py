@@ -29,14 +29,12 @@ TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 
 async def stored(bus: Bus, run: str) -> RunRequested:
-    """The request as the planner will find it."""
     message = await bus.last(subjects.REQUESTS, subjects.request("default", run))
     assert message is not None
     return RunRequested.model_validate_json(message.data)
 
 
 async def ask(served: Served, body: dict[str, Any], key: str | None = None) -> httpx.Response:
-    """Ask for a run."""
     return await served.http.post("/v1/runs", json=body, headers={"Idempotency-Key": key} if key else {})
 
 

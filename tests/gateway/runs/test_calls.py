@@ -42,7 +42,6 @@ KEYS = {
 
 @pytest.fixture
 def provider() -> Iterator[ModelServer]:
-    """A scripted provider of models."""
     CALLS.clear()
     with ModelServer() as running:
         yield running
@@ -50,7 +49,6 @@ def provider() -> Iterator[ModelServer]:
 
 @pytest.fixture
 async def served(own_nats_server: NatsServer, provider: ModelServer, tmp_path: Path) -> AsyncIterator[Served]:
-    """A gateway with a planner and the tools."""
     url = own_nats_server.url
     agents = {
         "asking": {"tools": ["ask"]},
@@ -77,7 +75,6 @@ async def served(own_nats_server: NatsServer, provider: ModelServer, tmp_path: P
 async def call(
     served: Served, tool: str, args: dict[str, Any], *, key: str = "free", once: str | None = None, **body: Any
 ) -> httpx.Response:
-    """Call a tool with somebody's key."""
     headers = {"Authorization": f"Bearer {KEYS[key][0]}", "Idempotency-Key": once or new_id()}
     return await served.http.post(f"/v1/tools/{tool}/call", json={"args": args, **body}, headers=headers)
 

@@ -23,8 +23,6 @@ from tests.support.waiting import wait_until
 
 
 async def requested_run(bus: Bus, query: str) -> str:
-    """The run that waits with this question."""
-
     async def look() -> str | None:
         answer = await bus.api("STREAM.INFO.REQUESTS", {"subjects_filter": subjects.request.all})
         for subject in answer["state"].get("subjects", {}):

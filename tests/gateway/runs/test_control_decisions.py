@@ -40,7 +40,6 @@ class Answering:
         self.answer: Callable[[Asked], Any] = lambda message: ControlAnswered(id=message.id)
 
     async def work(self) -> None:
-        """Answer until cancelled."""
         while True:
             for message in (await asked(self._writer.bus, self._writer.run))[len(self.seen) :]:
                 self.seen.append(message)
@@ -64,19 +63,16 @@ async def planner(writer: Writer) -> AsyncIterator[Answering]:
 
 
 async def resume(served: Served, run: str, key: str | None = None, **more: Any) -> httpx.Response:
-    """Decide."""
     headers = {"Idempotency-Key": key} if key else {}
     return await served.http.post(f"/v1/runs/{run}/resume", json={**DECISION, **more}, headers=headers)
 
 
 async def add(served: Served, run: str, key: str | None = None, **body: Any) -> httpx.Response:
-    """Add to a run."""
     headers = {"Idempotency-Key": key} if key else {}
     return await served.http.post(f"/v1/runs/{run}/input", json=body, headers=headers)
 
 
 def resumed(message: Asked) -> Resumed:
-    """The fact that a decision leads to."""
     assert isinstance(message, ResumeRequested)
     return Resumed(
         pause_id=message.pause_id, decision=message.decision, id=message.id, request_sha256=message.request_sha256
@@ -84,7 +80,6 @@ def resumed(message: Asked) -> Resumed:
 
 
 def added(message: Asked) -> InputAdded:
-    """The fact that an input leads to."""
     assert isinstance(message, InputRequested)
     return InputAdded(id=message.id, text=message.text, redirect=message.redirect)
 

@@ -64,7 +64,6 @@ async def test_runs_are_listed_newest_first_page_by_page(shared_nats: NatsServer
 
 
 def index_of(bus: Bus) -> Index:
-    """What lists are made of."""
     deletions = Deletions(bus)
     return Index(bus, SessionReader(bus, RunReader(bus, deletions), deletions))
 

@@ -14,7 +14,6 @@ from tests.support.gateways import Served, Writer, paused
 
 
 async def status(served: Served, run: str) -> dict[str, Any]:
-    """What the gateway says about a run."""
     answer = await served.http.get(f"/v1/runs/{run}")
     assert answer.status_code == 200, answer.text
     body: dict[str, Any] = answer.json()
@@ -86,7 +85,6 @@ async def test_a_run_is_found_when_a_replica_lags_behind(
 
 
 async def inbox(bus: Bus, run: str, tenant: str = "default") -> CancelRequested | None:
-    """The stored cancellation."""
     message = await bus.last(subjects.INBOX, subjects.control(tenant, run, "cancel"))
     found = INBOX_MESSAGE.validate_json(message.data) if message else None
     assert found is None or isinstance(found, CancelRequested)

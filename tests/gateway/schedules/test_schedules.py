@@ -49,7 +49,6 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 async def created(served: Served, headers: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
-    """Make a schedule."""
     answer = await served.http.post("/v1/schedules", json={"run": RUN, **fields}, headers=headers)
     assert answer.status_code == 201, answer.text
     body: dict[str, Any] = answer.json()

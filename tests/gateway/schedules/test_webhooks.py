@@ -35,13 +35,11 @@ def signed(secret: str, body: bytes, delivery: str = "msg_1", at: int | None = N
 
 
 async def deliver(served: Served, made: dict[str, Any], body: bytes = b"{}", **signing: Any) -> httpx.Response:
-    """Send a signed delivery."""
     headers = signed(made["secret"], body, **signing)
     return await served.http.post(made["webhook_url"], content=body, headers=headers)
 
 
 async def requested(bus: Bus, tenant: str, run: str) -> RunRequested:
-    """The request of a run."""
     found = await bus.last_from_leader(subjects.REQUESTS, subjects.request(tenant, run))
     assert found is not None
     return RunRequested.model_validate_json(found[1])

@@ -33,13 +33,11 @@ from tests.support.waiting import wait_until
 
 
 def path_of(session_id: str, rest: str = "") -> str:
-    """Where a session is."""
     return f"/v1/sessions/{quote(session_id, safe='')}{rest}"
 
 
 @pytest.fixture
 async def session(bus: Bus) -> SessionWriter:
-    """A session that has begun."""
     writer = SessionWriter(bus, f"s {new_id()}")
     await writer.start()
     return writer

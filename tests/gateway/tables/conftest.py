@@ -66,7 +66,6 @@ class World:
     """What the next applies fail with."""
 
     async def call(self, name: str, /, **args: Any) -> Any:
-        """Call a tool of the tables."""
         context = RecordingContext(tenant=TENANT, idempotency_key=new_id())
         return json.loads(await self.tools[name].run(args, context))
 
@@ -79,7 +78,6 @@ class World:
 
     @property
     def ids(self) -> dict[str, str]:
-        """Ids of the columns by name."""
         return {each["name"]: each["column_id"] for each in self.table["columns"]}
 
     def three(self) -> list[dict[str, Any]]:
@@ -91,7 +89,6 @@ class World:
         ]
 
     async def rows(self) -> list[tuple[Any, ...]]:
-        """The cells of all rows."""
         page = await self.call("query_rows", table_id=self.table["table_id"])
         return [tuple(row["cells"].values()) for row in page["rows"]]
 
@@ -123,7 +120,6 @@ class World:
         return got.status_code, got.json()
 
     async def session(self, proposal: PayloadProposed) -> httpx.Response:
-        """Its session."""
         shown = (await self.ask(proposal))[1]
         headers = {"Authorization": f"Bearer {KEYS['free'][0]}"}
         return await self.served.http.get(f"/v1/sessions/{shown['session_id']}", headers=headers)

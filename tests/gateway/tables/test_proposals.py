@@ -115,7 +115,6 @@ async def test_a_new_message_supersedes(world: World) -> None:
 
 
 async def check_message(world: World, more: dict[str, Any], state: str) -> None:
-    """A message after a proposal."""
     proposal = await world.proposed({"operations": world.three()})
     await world.say(proposal, **more)
     assert (await world.ask(proposal))[1]["state"] == state

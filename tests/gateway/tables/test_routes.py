@@ -83,13 +83,11 @@ async def served(own_nats_server: NatsServer, rclone: S3Server) -> AsyncIterator
 
 
 async def ask(served: Served, method: str, path: str, *, key: str = "free", **request: Any) -> httpx.Response:
-    """Send a request with somebody's key."""
     headers = {"Authorization": f"Bearer {KEYS[key][0]}", **request.pop("headers", {})}
     return await served.http.request(method, f"/v1/tables{path}", headers=headers, **request)
 
 
 async def stored(served: Served) -> int:
-    """How many messages all streams of runs hold."""
     states = [
         await served.parts.bus.api(f"STREAM.INFO.{stream}", {}) for stream in {*subjects.KEPT_FOR} - {subjects.HELD}
     ]

@@ -67,8 +67,6 @@ LARGE_PAYLOAD_BYTES = 1 << 20
 async def commands(
     client: Client, monkeypatch: pytest.MonkeyPatch, *, payload: bytes, headers: dict[str, str] | None
 ) -> bytes:
-    """What the client would write for one message."""
-
     async def keep(*_: object) -> None:
         """Leave it where it waits."""
 

@@ -24,14 +24,12 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A disk for the server."""
     with small_disk(tmp_path / "disk", mib=48) as found:
         yield found
 
 
 @pytest.fixture
 def server(disk: SmallDisk) -> Iterator[NatsServer]:
-    """A server on it."""
     with NatsServer(disk.folder / "nats") as found:
         yield found
 

@@ -11,7 +11,6 @@ STEPS = 300
 
 
 def step(number: int) -> Calls:
-    """A call with a long argument."""
     return Calls(node="work", calls=(("work", {"q": f"n{number} {words(60)}"}),), usage=Usage(model_calls=1))
 
 

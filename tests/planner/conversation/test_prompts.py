@@ -43,7 +43,6 @@ AGENT = Agent(system_prompt="You work for ACME.", skills=["Say prices in euros."
 
 
 def system(tools: list[ToolSpec], agent: Agent = AGENT, **options: Any) -> str:
-    """The text of the system message."""
     message = messages.system_message(agent, tools, limits=RunLimits(max_tool_calls=9), **options)
     assert message["role"] == "system"
     [part] = message["content"]
@@ -57,7 +56,6 @@ def requested(query: str = "Why?", **more: Any) -> RunRequested:
 
 
 def transcript() -> str:
-    """Every kind of message, as text."""
     calls = [
         PlannedCall(call_id="1-0", tool="search_docs", args={"query": "x"}),
         PlannedCall(call_id="1-1", tool="plan", args={}),
@@ -108,7 +106,6 @@ def test_every_action_that_is_shown_is_one() -> None:
 
 
 def catalogue(*tools: ToolSpec) -> list[dict[str, Any]]:
-    """The lines of the tools' section."""
     text = system(list(tools))
     [section] = text.split("\n<tools>\n")[1:]
     lines, _, after = section.partition("\n</tools>")

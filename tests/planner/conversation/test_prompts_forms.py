@@ -53,7 +53,6 @@ def step(**fields: Any) -> Step:
 
 
 def observed(*ids: str) -> list[Observed]:
-    """Their outcomes, in this order."""
     return [Observed(call_id=f"2-{each}", tool="look", status="succeeded", observation={"n": each}) for each in ids]
 
 

@@ -174,7 +174,6 @@ def asked_once(query: str) -> Run:
 
 
 def shown(renderer: Renderer, run: Run) -> list[dict[str, Any]]:
-    """The messages of the history."""
     return renderer.request(run, SYSTEM, []).objects()[1:]
 
 

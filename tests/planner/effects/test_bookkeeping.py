@@ -30,7 +30,6 @@ async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
 
 
 def started(deadline_ms: int | None = None) -> RunStarted:
-    """A run that was asked for just now."""
     now = time.time_ns() // 1_000_000
     request = RunRequested(run_id=new_id(), tenant="default", requested_at=now, trace_id=new_id(), query="q" * 500)
     deadline_at = None if deadline_ms is None else now + deadline_ms
@@ -40,7 +39,6 @@ def started(deadline_ms: int | None = None) -> RunStarted:
 
 
 def folded(opening: RunStarted, ended_at: int | None = None) -> Run:
-    """The run as its log says."""
     run = Run()
     fold(run, 1, opening.request.requested_at, [opening])
     if ended_at is not None:
@@ -54,7 +52,6 @@ async def unread() -> Run:
 
 
 async def entry(bus: Bus, opening: RunStarted) -> RunStatus | None:
-    """What the index says."""
     key = keys.run_key("default", opening.request.requested_at, opening.run_id)
     found = await bus.last("KV_runs", f"$KV.runs.{key}")
     return None if found is None or not found.data else RunStatus.model_validate_json(found.data)

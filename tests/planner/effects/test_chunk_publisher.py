@@ -22,7 +22,6 @@ ASKED = Asked(turn=2, attempt=3, by="REQUESTS:1", holder="h")
 
 @pytest.fixture
 async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """The planner's connection."""
     async with provisioned(nats_server.url, "planner") as found:
         yield found
 
@@ -44,7 +43,6 @@ class Reply:
         return await (await self.bus.reader(subjects.RUNS)).read(subjects.stream(*self.where), 1)
 
     async def events(self) -> list[Chunk | Thinking]:
-        """The stored chunks."""
         records = [Record.model_validate_json(data) for _, data in await self.stored()]
         return [event for record in records for event in record.events if isinstance(event, Chunk | Thinking)]
 

@@ -72,7 +72,6 @@ class Journal:
                 yield Step(each["after"], handling, each["command"])
 
     def command(self, step: Step) -> Any:
-        """Today's command, in the form of the journal."""
         handling = Handling(**{name: decode(value, self.log) for name, value in step.handling.items()})
         return self.encoder.encode(advance(self.run(step.after), taken_apart(handling), self.rules))
 

@@ -79,7 +79,6 @@ def listening() -> Iterator[dict[str, Recording]]:
 
 
 def journal(recording: Recording, stored: list[StoredMessage]) -> dict[str, Any]:
-    """Everything of one run, as one JSON value."""
     records = {sequence: Record.model_validate_json(data) for sequence, data in stored}
     known = {
         canonical([type(event).__name__, event.model_dump(mode="json", exclude_defaults=True)]): (sequence, index)

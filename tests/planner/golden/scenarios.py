@@ -78,12 +78,10 @@ async def _topped_up_before(planning: Planning, run: str) -> None:
 
 
 def native(name: str, **args: Any) -> Say:
-    """A reply that is one native tool call."""
     return Say(tool_calls=[{"name": name, "arguments": json.dumps(args)}])
 
 
 def final(**args: Any) -> Say:
-    """A final response with these arguments alone."""
     return Say(text=json.dumps({"next_node": "final_response", "args": args}))
 
 
@@ -184,6 +182,5 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def script(provider: ModelServer, scenario: Scenario) -> None:
-    """Script the provider with the scenario's replies."""
     provider.reset()
     provider.say(*scenario.replies)

@@ -14,7 +14,6 @@ SECRET = "the launch code is 4711"
 
 
 async def run_and_lines(plan: Plan, limits: dict[str, Any] | None = None, **settings: Any) -> tuple[Any, list[Any]]:
-    """A run, and all lines that it left."""
     with structlog.testing.capture_logs() as lines:
         story = await (await plan(**settings)).tell(SECRET, limits=limits or {}, llm_context={"note": SECRET})
         # A listener may see the end before the planner knows that it is stored.

@@ -37,7 +37,6 @@ async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
 
 
 def address() -> SessionAddress:
-    """A session that no other test uses."""
     return SessionAddress.of("default", new_id())
 
 
@@ -49,7 +48,6 @@ def run_of(number: int) -> list[KnownSessionEvent]:
 
 
 async def written(logs: SessionLogs, where: SessionAddress, *records: list[KnownSessionEvent]) -> list[Session]:
-    """The session after each of these records."""
     states, session = [], await logs.load(where)
     for events in records:
         after = await logs.append(where, session, "INBOX:1", events)

@@ -10,7 +10,6 @@ from tests.support.model_server import ModelServer
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ModelServer]:
-    """A provider with scripted replies."""
     with ModelServer() as running:
         yield running
 

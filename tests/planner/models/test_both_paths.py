@@ -35,7 +35,6 @@ async def reply_of(model: Model, request: ModelRequest) -> tuple[list[Delta], Re
 
 
 async def failure_of(model: Model, request: ModelRequest) -> ModelFailed:
-    """What the stream ends with."""
     with pytest.raises(ModelFailed) as caught:
         await reply_of(model, request)
     return caught.value

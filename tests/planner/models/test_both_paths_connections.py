@@ -29,7 +29,6 @@ QUESTION = {"role": "user", "content": "?"}
 
 @pytest.fixture
 def model(model: Models, server: ModelServer) -> Models:
-    """Models whose provider says yes."""
     server.say(Say(text="yes"))
     return model
 
@@ -45,7 +44,6 @@ async def models_at(path: str, url: str) -> AsyncIterator[Models]:
 
 
 async def text_of(model: Model, name: str = MODEL, *messages: dict[str, Any], **more: Any) -> str:
-    """The text of a reply."""
     request = ModelRequest(model=name, messages=Messages.of(messages or [QUESTION]), timeout_s=10, **more)
     last = [piece async for piece in model.stream(request)][-1]
     assert isinstance(last, Reply)

@@ -55,7 +55,6 @@ LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
 
 
 def objects(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
-    """Schemas of objects and lists."""
     properties = st.dictionaries(NAMES, inner, max_size=4)
     return st.one_of(
         properties.flatmap(

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def post(url: str, body: dict[str, Any]) -> bytes:
-    """The whole response to a request."""
     request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})  # noqa: S310
     with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
         return bytes(response.read())
@@ -47,7 +46,6 @@ def provider() -> Iterator[str]:
 
 
 def ask(address: str, *messages: dict[str, str]) -> str:
-    """The text of the streamed reply."""
     events = post(f"{address}/v1/chat/completions", {"model": "m", "messages": list(messages), "stream": True}).split(
         b"\n\n"
     )

@@ -24,7 +24,6 @@ REQUEST = ModelRequest(model="openai/scripted", messages=Messages.of([ASKS]), re
 
 
 def function(name: str, **schema: Any) -> dict[str, Any]:
-    """A function of a request."""
     return {"type": "function", "function": {"name": name, "parameters": {"type": "object", **schema}}}
 
 
@@ -41,7 +40,6 @@ NATIVE = ModelRequest(
 
 @pytest.fixture(params=PATHS)
 async def model(request: pytest.FixtureRequest, server: ModelServer) -> AsyncIterator[Model]:
-    """A model behind the scripted provider."""
     server.reset()
     models = models_on(request.param, server.url)
     yield WithoutRefusedFields(models)
@@ -49,7 +47,6 @@ async def model(request: pytest.FixtureRequest, server: ModelServer) -> AsyncIte
 
 
 def refuse(words: str, status: int = 400, **more: Any) -> Say:
-    """A refusal in these words."""
     return Say(status=status, error={"message": words, "type": "invalid_request_error", **more})
 
 
@@ -65,7 +62,6 @@ async def outcome(model: Model, request: ModelRequest = REQUEST) -> str | tuple[
 
 
 def sent_with_format(server: ModelServer) -> list[bool]:
-    """Which requests had a `response_format`."""
     return ["response_format" in seen.body for seen in server.ledger]
 
 

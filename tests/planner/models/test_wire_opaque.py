@@ -28,7 +28,6 @@ def signed(signature: str) -> dict[str, Any]:
 
 
 def thought(text: str = "", signature: str = "") -> dict[str, Any]:
-    """A piece of a thought."""
     return {
         "thinking_blocks": [{"type": "thinking", "thinking": text, **({"signature": signature} if signature else {})}]
     }

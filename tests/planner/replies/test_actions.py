@@ -21,17 +21,14 @@ def read(reply: Any, **options: Any) -> dict[str, Any]:
 
 
 def final(answer: str | None = None, **fields: Any) -> dict[str, Any]:
-    """A final action."""
     return {"next_node": "final_response", "args": fields if answer is None else {"answer": answer, **fields}}
 
 
 def call(node: str, **args: Any) -> dict[str, Any]:
-    """A tool call."""
     return {"next_node": node, "args": args}
 
 
 def plan(*steps: dict[str, Any], join: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A plan."""
     return {"next_node": "plan", "args": {"steps": list(steps)} | ({"join": join} if join else {})}
 
 

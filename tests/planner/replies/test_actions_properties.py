@@ -180,7 +180,6 @@ def assert_words_stand_in(reply: str, args: dict[str, Any]) -> None:
 
 
 def leaves(value: Any) -> Iterator[str]:
-    """The scalars of a value as texts."""
     if isinstance(value, dict):
         for item in value.values():
             yield from leaves(item)

@@ -13,7 +13,6 @@ FINAL = '"next_node": "final_response"'
 
 
 def visible(*chunks: str, tools: frozenset[str] = frozenset()) -> list[str]:
-    """What each chunk lets the user see."""
     stream = AnswerStream(tools=tools)
     return [stream.feed(chunk) for chunk in chunks]
 
@@ -29,7 +28,6 @@ def read(text: str, **options: object) -> tuple[str, bool]:
 
 
 def final(args: object, **fields: object) -> str:
-    """A final action as JSON text."""
     return json.dumps({"next_node": "final_response", "args": args, **fields})
 
 

@@ -40,7 +40,6 @@ LONG = "x" * 20_000
 
 
 def nested(depth: int, inner: str = "", beside: str = "") -> str:
-    """Containers inside each other."""
     return '{"a":' + "[" * (depth - 1) + inner + "]" * (depth - 1) + beside + "}"
 
 

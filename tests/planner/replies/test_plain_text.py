@@ -39,7 +39,6 @@ THOUGHTS = ["<think>Keep it short.</think>\n\n", "[THINK]Hm.[/THINK]", "Keep it 
 
 
 def parts(text: str, cuts: list[int]) -> list[str]:
-    """A text, cut at these places."""
     places = sorted({min(cut, len(text)) for cut in cuts})
     return [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
 

@@ -61,7 +61,6 @@ class Played:
     sent: list[Any] = field(default_factory=list)
 
     def play(self, replies: Iterator[str], rng: random.Random) -> None:
-        """Handle every message until the run has ended."""
         opening = started(max_steps=4, max_parallel=2)
         opening = opening.model_copy(update={"action_format": self.action_format, "action_transport": self.transport})
         waiting = [
@@ -71,7 +70,6 @@ class Played:
             self.handle(waiting.pop(0), waiting, replies, rng)
 
     def handle(self, handling: Attempt, waiting: list[Attempt], replies: Iterator[str], rng: random.Random) -> None:
-        """One message."""
         while True:
             match advance(self.run, handling, RULES):
                 case Append(events):

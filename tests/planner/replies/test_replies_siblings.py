@@ -17,6 +17,7 @@ from services.planner.run.turn.decision import Calls, Decision, Final
 from services.planner.strategies.planned.reading import AnswerReading
 from services.planner.strategies.react.reading import ReactReading, TextReading
 from services.planner.strategies.react.strategy import NativeReading
+from tests.planner.replies.test_notations import NOTATIONS
 from tests.planner.replies.test_thoughts import MARKS
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
@@ -35,22 +36,18 @@ Case = tuple[str, str, Sequence[dict[str, Any]], object]
 
 
 def final(answer: str) -> str:
-    """An answer in JSON."""
     return json.dumps({"next_node": "final_response", "args": {"answer": answer}})
 
 
 def action(name: str = "look", q: str = "tea") -> str:
-    """A call in JSON."""
     return json.dumps({"next_node": name, "args": {"q": q}})
 
 
 def texts(text: str, size: int) -> list[dict[str, Any]]:
-    """A text in deltas."""
     return [{"content": text[at : at + size]} for at in range(0, len(text), size)]
 
 
 def piece(arguments: Any, **more: Any) -> dict[str, Any]:
-    """A piece of a call."""
     function = {key: more.pop(key) for key in ("name",) if key in more} | {"arguments": arguments}
     return {"tool_calls": [{**more, "function": function}]}
 
@@ -108,25 +105,6 @@ WRITTEN = {
 }
 ESCAPES = [r"\alpha", r"\vec", r"D:\x64", r"\e[0m", r"\(x\)", r"\s+\d", r"\frac{1}", r"{\bfseries x}", r"C:\bin\files"]
 ESCAPES += [r"\forall", r"C:\Users", r"\underline", r"\101", r"a\-b", r"\_c", r"\U0001F600", r"\u{1F}"]
-NOTATIONS = {
-    "Qwen-Coder": "<tool_call>\n<function=look>\n<parameter=q>\ntea\n</parameter>\n</function>\n</tool_call>",
-    "Qwen-Coder, bare": "<function=look>\n<parameter=q>\ntea\n</parameter>\n</function>",
-    "GLM": "<tool_call>look\n<arg_key>q</arg_key>\n<arg_value>tea</arg_value>\n</tool_call>",
-    "MiniMax": '<minimax:tool_call>\n<invoke name="look">\n<parameter name="q">tea</parameter>\n</invoke>\n'
-    "</minimax:tool_call>",
-    "invoke": '<invoke name="look"><parameter name="q">tea</parameter></invoke>',
-    "Hermes": '<tool_call>{"name": "look", "arguments": {"q": "tea"}}</tool_call>',
-    "Mistral": '[TOOL_CALLS]look[ARGS]{"q": "tea"}',
-    "Llama": '<|python_tag|>{"name": "look", "parameters": {"q": "tea"}}',
-    "Kimi": "<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>"
-    '{"q": "tea"}<|tool_call_end|><|tool_calls_section_end|>',
-    "harmony": '<|channel|>commentary to=functions.look <|constrain|>json<|message|>{"q": "tea"}<|call|>',
-    "ReAct": 'Thought: I look.\nAction: look\nAction Input: {"q": "tea"}',
-    "Granite": '<|tool_call|>[{"name": "look", "arguments": {"q": "tea"}}]',
-    "LFM": '<|tool_call_start|>[look(q="tea")]<|tool_call_end|>',
-    "Python": '[look(q="tea")]',
-    "element": "<look><q>tea</q></look>",
-}
 BEFORE = ("", "Let me look.\n\n", "I look for tea, as you said:\n", "<think>Hm.</think>\n", "Hm.\n</think>\n")
 NAMES = ["functions.look", "default_api:look", "mcp__web__look", "look:0", "functions.look:0", "look#1", "look[0]"]
 NAMES += ["look<|channel|>json", "Look", " look ", "look()", "/look", "`look`", "functions_look_0", "look_0"]
@@ -204,7 +182,6 @@ def notations(size: int) -> Iterator[Case]:
 
 
 def names(size: int) -> Iterator[Case]:
-    """Decorated names."""
     for name in NAMES:
         yield f"{name}, json", "json", texts(action(name), size), LOOK
         yield f"{name}, native", "native", [piece('{"q": "tea"}', name=name, index=0, id="1")], LOOK

@@ -92,7 +92,6 @@ and is acknowledged.
 
 
 def page() -> str:
-    """Return the page for docs/rules."""
     rows = [("message", *STATES), ("---",) * (len(STATES) + 1), *((name, *cells) for name, cells in MOVES.items())]
     return PAGE.format(table="\n".join(f"| {' | '.join(row)} |" for row in rows))
 

@@ -68,7 +68,6 @@ class PauseWorld(World):
                     attempt.carry_out(command)
 
     def decide(self, pause: Paused, decision: str, request_id: str = "", **fields: Any) -> list[object]:
-        """Decide about a pause."""
         given = {"id": request_id or f"request-{self.messages}", "pause_id": pause.pause_id, "token": pause.token}
         request = ResumeRequested.model_validate({**given, "decision": decision, **fields})
         return self.handle(self.next_handling("decision", given=request))
@@ -84,27 +83,22 @@ class PauseWorld(World):
         return self.handle(self.next_handling("timer", timer=fired))
 
     def pause_call(self, call_id: str, round_: int = 0, **fields: Any) -> list[object]:
-        """The tool of a call pauses it."""
         given = {"call_id": call_id, "tool": "work", "round": round_, "number": round_, "reason": "input"}
         message = CallPaused.model_validate({**given, "expires_in_s": 60, **fields})
         return self.handle(self.next_handling("call_paused", given=message))
 
     @property
     def pauses(self) -> list[Paused]:
-        """The open pauses."""
         return [*self.run.pauses.values()]
 
 
 def answers(moves: Sequence[object]) -> list[str | None]:
-    """The codes of the answers among commands."""
     return [move.code for move in moves if isinstance(move, Answer)]
 
 
 def sent(moves: Sequence[object]) -> list[str]:
-    """The ids of the calls that were sent."""
     return [call.call_id for move in moves if isinstance(move, Dispatch) for call in move.calls]
 
 
 def timers(moves: Sequence[object]) -> list[tuple[str, int]]:
-    """The timers that were set."""
     return [(move.name, move.at) for move in moves if isinstance(move, SetTimer)]

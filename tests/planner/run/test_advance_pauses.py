@@ -131,7 +131,6 @@ class Storm:
             self.handlings.append(self.world.handling(owner, kind, later_token(), **fields))
 
     def reply(self, turn: int) -> Decision:
-        """What the model says."""
         final_ = final() if self.rng.random() < 0.5 else Final(args={"answer": "x"}, restate=True)
         odd: list[Decision] = [
             Invalid(complaint="no", reply=""),

@@ -45,7 +45,6 @@ REQUEST = RunRequested(
 
 
 def handling(message: Received, owner: str = "REQUESTS:1", now: int = 2000) -> Attempt:
-    """One handling of a message."""
     return Attempt(Incoming(owner, f"{owner}-{now}", message), Progress(now))
 
 
@@ -80,7 +79,6 @@ def handle(world: World, attempt: Attempt, places: Sequence[Place] = (), *, dies
 
 
 def kinds(moves: Sequence[object]) -> list[str]:
-    """The names of the commands."""
     return [type(move).__name__ for move in moves]
 
 

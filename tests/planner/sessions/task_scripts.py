@@ -44,7 +44,6 @@ async def events_of(bus: Bus, session_id: str) -> list[Any]:
 
 
 async def of_type(bus: Bus, session_id: str, kind: str) -> list[Any]:
-    """The events of one type."""
     return [event for event in await events_of(bus, session_id) if event.type == kind]
 
 

@@ -38,7 +38,6 @@ COMMANDS = re.compile(r"\b[A-Z][a-z]+\b")
 
 
 def request(run: str, on_busy: OnBusy = "queue", **fields: object) -> RunRequested:
-    """A request of the session `s`."""
     return RunRequested.model_validate(
         {
             "run_id": run,
@@ -71,7 +70,6 @@ def test_a_request_changes_no_other_run_than_it_may(on_busy: OnBusy, on_paused: 
 
 
 def ended(run: str) -> SessionRunEnded:
-    """The message of a run that has ended."""
     return SessionRunEnded(ended=RunEnded(run=run, outcome="done", question="q", answer="a"))
 
 

@@ -19,7 +19,6 @@ def summary_of(ended_run: str, **changes: Any) -> SessionRunEnded:
 
 
 def answered(world: World, run: str) -> tuple[list[str], list[str]]:
-    """Let a run begin and end."""
     world.take(request(run))
     return world.take(ended(run).model_copy(update={"memory": MEMORY}), f"INBOX:{run}")
 

@@ -32,7 +32,6 @@ TURNS = frozenset({"run_begun", "run_yielded", "run_ended"})
 
 
 async def ask(bus: Bus, run: str, session_id: str, **more: Any) -> None:
-    """Ask for a run with this id."""
     known = {"run_id": run, "tenant": "default", "requested_at": unix_ms(), "trace_id": run, "query": f"{run[0]}?"}
     request = RunRequested.model_validate(known | {"session_id": session_id} | more)
     await bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})

@@ -37,7 +37,6 @@ STEPS = {
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Path:
-    """The agents file of both planners."""
     path = tmp_path / "agents.json"
     path.write_text(json.dumps(HOST))
     return path
@@ -82,6 +81,5 @@ async def gone(bus: Bus, session_id: str) -> None:
 
 
 async def delete(bus: Bus, session_id: str) -> None:
-    """Ask for the deletion of a session."""
     subject = subjects.session_inbox(*SessionAddress.of("default", session_id), "delete")
     await bus.publish(subject, SessionDeletionRequested().model_dump_json().encode())

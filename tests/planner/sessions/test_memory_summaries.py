@@ -28,7 +28,6 @@ def ended(session: Session, number: int, size: int = 3) -> Session:
 
 
 def session_of(count: int, size: int = 3) -> Session:
-    """A session after so many runs."""
     session = Session(session_id="s")
     for number in range(1, count + 1):
         session = ended(session, number, size)

@@ -74,7 +74,6 @@ BY_NAME: dict[str, list[list[Cause]]] = {
 
 
 def handled(session: Session, *causes: Cause) -> Session:
-    """The session after requests and messages."""
     for cause in causes:
         events = (
             decide.offer(session, cause) if isinstance(cause, RunRequested) else decide.receive(session, cause, "I:9")

@@ -30,7 +30,6 @@ async def busy(planning: Planning, session_id: str) -> str:
 
 
 async def status_of(bus: Bus, run: str) -> RunStatus | None:
-    """The run's entry in the index."""
     for entry in await Bucket(bus, keys.RUNS_BUCKET).latest(keys.run_entry.pattern(tenant="default")):
         status = entry.parsed(RunStatus)
         if status is not None and status.run_id == run:

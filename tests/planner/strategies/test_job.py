@@ -16,7 +16,6 @@ RULES = Rules(strategy=Job())
 
 
 def job(**changes: Any) -> RunStarted:
-    """A run with the cause `job`."""
     begun = started(**changes.pop("limits", {}))
     request = begun.request.model_copy(
         update={"cause": "job", "job": JobRequested(tool="work", args={"n": 1}), "limits": {}}

@@ -24,7 +24,6 @@ STEPS = {
 
 
 async def runs_of(client: Planning) -> list[str]:
-    """The runs that there are, by their logs."""
     return [subject.split(".")[2] for subject in await client.bus.subjects_in(subjects.RUNS, subjects.log.all)]
 
 

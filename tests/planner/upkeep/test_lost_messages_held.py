@@ -61,7 +61,6 @@ async def holders(own_nats_server: NatsServer) -> AsyncIterator[list[Holder]]:
 
 @pytest.fixture
 def message() -> str:
-    """The subject of a message to a run."""
     return subjects.inbox("default", new_id(), "message")
 
 

@@ -18,7 +18,6 @@ from tests.support.waiting import wait_until
 
 
 def request(run: str) -> bytes:
-    """What the gateway writes."""
     asked = RunRequested(run_id=run, tenant="default", requested_at=0, trace_id=run, query="What is 17*23?")
     return asked.model_dump_json().encode()
 
@@ -35,7 +34,6 @@ async def forget(server: NatsServer, runs: list[str]) -> None:
 
 
 async def waiting(bus: Bus) -> int:
-    """How many requests the queue holds."""
     return int((await bus.api(f"STREAM.INFO.{subjects.REQUESTS}", {}))["state"]["messages"])
 
 

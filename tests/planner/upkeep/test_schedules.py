@@ -33,12 +33,10 @@ async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
 
 
 async def due(bus: Bus, schedule: Schedule, at: int) -> None:
-    """Handle the message of a timer."""
     await Schedules(bus).on_message(Address(schedule.tenant, schedule.schedule_id), ScheduleDue(at=at))
 
 
 def run_of(schedule: Schedule, at: int | None) -> str:
-    """The run of a fire time."""
     return started_run_id(schedule.tenant, schedule.schedule_id, at or 0)
 
 

@@ -26,7 +26,6 @@ def schedule_of(**fields: Any) -> Schedule:
 
 
 async def store(bus: Bus, schedule: Schedule) -> Schedule:
-    """Write the entry of a schedule."""
     await bucket(bus).put(keys.schedule_entry(schedule.tenant, schedule.schedule_id), schedule)
     return schedule
 
@@ -38,12 +37,10 @@ async def stored(bus: Bus, schedule: Schedule) -> Schedule | None:
 
 
 async def remove(bus: Bus, schedule: Schedule) -> None:
-    """Delete the entry of a schedule."""
     await bucket(bus).delete(keys.schedule_entry(schedule.tenant, schedule.schedule_id))
 
 
 async def send(bus: Bus, schedule: Schedule, message: ScheduleSet | ScheduleDue) -> None:
-    """Send a schedule its message."""
     subject = subjects.control(schedule.tenant, schedule.schedule_id, "set")
     await bus.publish(subject, message.model_dump_json().encode())
 
@@ -67,5 +64,4 @@ async def withdraw(bus: Bus, run: str) -> None:
 
 
 def bucket(bus: Bus) -> Bucket:
-    """The bucket of schedules."""
     return Bucket(bus, keys.RUNS_BUCKET)

@@ -40,7 +40,6 @@ async def called(*arguments: str, data: Path, **env: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of the server."""
     return tmp_path_factory.mktemp("data")
 
 
@@ -61,11 +60,9 @@ class Operator:
         self._folder = folder
 
     async def calls(self, *arguments: str) -> tuple[int, str]:
-        """`runwire tools …`."""
         return await called("tools", *arguments, data=self._folder, RUNWIRE_NATS_URL=self._url)
 
     async def accepted(self) -> list[str]:
-        """The accepted digests of `weather`."""
         entry = await self.catalogue.get(keys.accepted_specs("weather"))
         found = entry.parsed(AcceptedSpecs)
         return found.digests if found else []
@@ -77,7 +74,6 @@ class Operator:
 
 
 def settings(server: NatsServer, user: str) -> ToolRunnerSettings:
-    """Of a service that connects as this user."""
     password = SecretStr(server.passwords[user])
     return ToolRunnerSettings(
         nats_url=server.url, nats_user=user, nats_password=password, discover_s=0.3, graceful_timeout_s=0.1

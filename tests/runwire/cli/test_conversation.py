@@ -25,7 +25,6 @@ def typed(up: Path, *lines: str, options: tuple[str, ...] = ()) -> Ended:
 
 
 def assert_order(shown: str, *texts: str) -> None:
-    """These texts are shown, one behind the other."""
     place = 0
     for text in texts:
         place = shown.find(text, place)

@@ -20,7 +20,6 @@ def pause(pause_id: str = FIRST, **fields: Any) -> OpenPause:
 
 
 def shown(it: OpenPause) -> str:
-    """The text of a terminal."""
     out = io.StringIO()
     print_pause(it, Console(file=out, width=60, soft_wrap=True, highlight=False))
     return out.getvalue()

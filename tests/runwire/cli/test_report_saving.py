@@ -9,7 +9,6 @@ from runwire.cli.report import RunArtifact, _write, file_name
 
 
 def artifact(name: str, mime_type: str = "application/json", *, is_file: bool = False) -> RunArtifact:
-    """One of this name."""
     return RunArtifact(name, mime_type, 1, is_file=is_file)
 
 

@@ -9,7 +9,6 @@ from runwire.cli.screen import Screen
 
 
 def shown(*events: dict[str, Any]) -> str:
-    """The text of a terminal after these events."""
     out = io.StringIO()
     screen = Screen(Console(file=out, width=200, highlight=False))
     for event in events:
@@ -18,7 +17,6 @@ def shown(*events: dict[str, Any]) -> str:
 
 
 def chunk(seq: int, text: str) -> dict[str, Any]:
-    """A chunk of the answer."""
     return {"type": "chunk", "seq": seq, "text": text, "action_seq": 1, "attempt": 1}
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from contracts.runs.events import Chunk, Done, RunEvent, ToolProgress, UnknownEvent
-from contracts.wire import subjects
+from contracts.runs.events import Chunk, RunEvent, ToolProgress, UnknownEvent
 from contracts.wire.names import new_id
 from runwire.cli.commands.doctor import examine
 from runwire.client import Client, transport
-from runwire.errors import IdempotencyConflict, NotFound, RunwireError, Unreachable
+from runwire.errors import NotFound, RunwireError, Unreachable
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.buses import provisioned
@@ -27,57 +26,16 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 async def client(served: Served) -> AsyncIterator[Client]:
-    """Its client."""
     async with Client(served.url, patience_s=10) as made:
         yield made
 
 
 def texts(events: list[RunEvent]) -> list[str]:
-    """The tokens."""
     return [event.text for event in events if isinstance(event, Chunk)]
 
 
-async def test_start_follow_and_read_the_result(client: Client, bus: Bus) -> None:
-    """From the question to the payload."""
-    run = await client.start("why?", agent="a", limits={"max_steps": 2})
-    assert (await client.status(run)).status == "queued"
-    writer = Writer(bus, run=run)
-    await writer.open(tool_context={"t": 1})
-    await writer.chunk("be")
-    listening = asyncio.create_task(collected(client, run))
-    await writer.chunk("cause")
-    await writer.done("because")
-    events = await listening
-    assert texts(events) == ["be", "cause"]
-    assert isinstance(events[-1], Done)
-    result = await client.result(run)
-    assert result.payload is not None
-    assert (result.status, result.payload.raw_answer) == ("done", "because")
-    assert [found.run_id async for found in client.list_runs()] == []
-
-
 async def collected(client: Client, run: str, after: str | None = None) -> list[RunEvent]:
-    """Every event to the end."""
     return [event async for event in client.follow(run, after)]
-
-
-async def test_a_repeated_question_starts_one_run(client: Client) -> None:
-    """With the caller's key; another question with that key is refused."""
-    run = await client.start("buy", idempotency_key="one")
-    assert await client.start("buy", idempotency_key="one") == run
-    assert await client.start("buy") != run
-    with pytest.raises(IdempotencyConflict) as refusal:
-        await client.start("sell", idempotency_key="one")
-    assert (refusal.value.status, refusal.value.code) == (409, "idempotency_conflict")
-
-
-async def test_cancel(client: Client, bus: Bus) -> None:
-    """The request is stored; a run that has ended stays as it is."""
-    run = await client.start("x")
-    assert (await client.cancel(run, "enough")).status == "queued"
-    assert await bus.last(subjects.INBOX, subjects.control("default", run, "cancel")) is not None
-    await Writer(bus, run=run).cancelled()
-    assert (await client.cancel(run)).status == "cancelled"
 
 
 async def test_errors_have_types_and_say_what_is_wrong(client: Client) -> None:

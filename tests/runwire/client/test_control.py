@@ -49,7 +49,6 @@ async def server() -> AsyncIterator[Scripted]:
 
 @pytest.fixture
 async def client(server: Scripted) -> AsyncIterator[Client]:
-    """Its client."""
     async with Client(server.url, patience_s=10) as made:
         yield made
 

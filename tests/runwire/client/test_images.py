@@ -66,7 +66,6 @@ def test_what_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 async def store(bus: Bus, own_nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Store]:
-    """A store beside the gateway."""
     assert bus.is_connected
     with S3Server("rclone", tmp_path / "s3") as s3:
         async with storing(s3, own_nats_server.url) as found:

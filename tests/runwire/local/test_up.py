@@ -56,7 +56,6 @@ class Up:
 
     @property
     def said(self) -> str:
-        """What it has printed."""
         return (self.data / "up.log").read_text()
 
     def children(self) -> dict[str, int]:

@@ -54,7 +54,6 @@ TOOLS = {
 
 
 def check(*calls: tuple[str, dict[str, Any]]) -> PlanCheck:
-    """Check a plan."""
     return check_plan([PlanCall(tool_name=name, arguments=arguments) for name, arguments in calls], TOOLS)
 
 

@@ -16,7 +16,6 @@ STRING = {"type": "string"}
 
 
 def tools(output: Any, arguments: Any = None) -> dict[str, ToolSpec]:
-    """One tool, `t`."""
     schemas = {"output_schema": output} | ({} if arguments is None else {"input_schema": arguments})
     return {"t": ToolSpec(name="t", **schemas)}
 
@@ -53,7 +52,6 @@ def test_too_many_calls_are_not_read() -> None:
 
 
 def nested(levels: int) -> Any:
-    """Lists in lists."""
     value: Any = "$5.output.x"
     for _ in range(levels):
         value = [value]
@@ -105,7 +103,6 @@ def chain(length: int) -> dict[str, Any]:
 
 
 def deep(levels: int, keyword: str) -> dict[str, Any]:
-    """Alternatives in alternatives."""
     schema: dict[str, Any] = {"properties": {"a": STRING}}
     for _ in range(levels):
         schema = {keyword: [schema]}
@@ -148,7 +145,6 @@ class Values(list[Any]):
     reads = 0
 
     def __iter__(self) -> Iterator[Any]:
-        """Go through it."""
         self.reads += 1
         return super().__iter__()
 

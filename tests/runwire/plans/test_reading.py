@@ -9,7 +9,6 @@ from runwire.plans import read_plan
 
 
 def codes(value: Any) -> list[tuple[int | None, str]]:
-    """The errors of a plan."""
     found = read_plan(value)
     assert isinstance(found, list)
     assert all(isinstance(error, PlanError) for error in found)

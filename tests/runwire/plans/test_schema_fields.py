@@ -13,7 +13,6 @@ EITHER = {"anyOf": [{"properties": {"a": STRING}}, {"properties": {"b": INTEGER}
 
 
 def inside(**properties: Any) -> dict[str, Any]:
-    """A root with these properties."""
     return {"type": "object", "properties": properties}
 
 
@@ -87,13 +86,11 @@ def test_fields(schema: Any, path: str, types: list[str]) -> None:
 
 
 def compared(source: Any, target: Any) -> Fit:
-    """How the values of two schemas fit."""
     steps = Steps()
     return fit(Fields(source, steps), source, Fields(target, steps), target)
 
 
 def nested(schema: Any, levels: int) -> Any:
-    """Lists of lists of values."""
     for _ in range(levels):
         schema = {"type": "array", "items": schema}
     return schema

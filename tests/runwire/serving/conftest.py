@@ -27,7 +27,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 async def client(nats_server: NatsServer) -> AsyncIterator[Client]:
-    """A connection of a caller."""
     async with await nats.connect(nats_server.url) as found:
         yield found
 
@@ -74,7 +73,6 @@ class Caller:
         self.inbox = client.new_inbox()
 
     async def start(self) -> "Caller":
-        """Listen."""
         await self.client.subscribe(self.inbox, cb=self._on_reply)
         return self
 
@@ -86,7 +84,6 @@ class Caller:
             self.ended.set()
 
     async def send(self, name: str, args: dict[str, Any], key: str, **fields: Any) -> None:
-        """Send a request for a call."""
         deadline = fields.pop("deadline_at", int(time.time() * 1000) + 20_000)
         call = ToolCall(
             call_id="1-0", run_id="0" * 32, tool=name, args=args, idempotency_key=key, deadline_at=deadline, **fields
@@ -105,12 +102,10 @@ class Caller:
         return kind, json.loads(data) if data else None
 
     def kinds(self) -> list[str]:
-        """The kinds of all replies."""
         return [kind for kind, _ in self.replies]
 
 
 async def call(client: Client, name: str, args: dict[str, Any], **fields: Any) -> tuple[str, Any]:
-    """Call a tool and return how it ended."""
     caller = await Caller(client).start()
     await caller.send(name, args, fields.pop("key", None) or new_id(), **fields)
     return await caller.end()

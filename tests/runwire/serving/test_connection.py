@@ -57,7 +57,6 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 
 @pytest.fixture
 def credential(server: NatsServer, tmp_path: Path) -> Path:
-    """The credential file of `tool_x`."""
     file = tmp_path / "tool_x.json"
     write_private(file, Credential(server.url, "tool_x", PASSWORD).as_json())
     return file
@@ -68,7 +67,6 @@ Serving = Callable[..., Awaitable[asyncio.Task[None]]]
 
 @pytest.fixture
 async def serving() -> AsyncIterator[Serving]:
-    """Serve tools until the test ends."""
     stop = asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
 

@@ -18,7 +18,6 @@ SEEN = contextvars.ContextVar("SEEN", default="nothing")
 
 @pytest.fixture
 def executor() -> Iterator[Executor]:
-    """An executor that ends with the test."""
     found = Executor()
     yield found
     found.close()

@@ -22,7 +22,6 @@ def _own_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(folder: Path, name: str = "my_tools.py", *, tool: str = "anything", before: str = "") -> Path:
-    """A file with one tool."""
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(before + TOOL.format(name=tool))

@@ -30,7 +30,6 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of `stall`."""
     clock = Clock()
     monkeypatch.setattr(caller_clock, "time", clock)
     return clock

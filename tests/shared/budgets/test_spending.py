@@ -31,7 +31,6 @@ def where() -> KeyDay:
 
 
 async def spend(bus: Bus, where: KeyDay, tokens: int, run: str | None = None) -> None:
-    """Store what a run has spent."""
     await Bucket(bus, keys.RUNS_BUCKET).put(where.key_of(run or new_id()), Spending(tokens).entry())
 
 

@@ -35,7 +35,6 @@ def canaries(draw: st.DrawFn) -> Any:
 
 @st.composite
 def marked(draw: st.DrawFn) -> Made:
-    """A marked property."""
     annotations: list[dict[str, Any]] = [
         {"artifact": True},
         {"artifact": "yes"},
@@ -47,7 +46,6 @@ def marked(draw: st.DrawFn) -> Made:
 
 @st.composite
 def visible(draw: st.DrawFn) -> Made:
-    """Something that anybody may see."""
     return Made(draw(st.sampled_from([{}, True, {"description": "any"}, {"produces_sources": True}])), draw(PLAIN))
 
 

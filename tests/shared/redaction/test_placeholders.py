@@ -64,7 +64,6 @@ def test_a_stream_id_cannot_smuggle_text_into_the_context() -> None:
 
 
 def nested(depth: int) -> Any:
-    """A list in a list in a list."""
     value: Any = 1
     for _ in range(depth):
         value = [value]

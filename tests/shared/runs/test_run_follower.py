@@ -18,7 +18,6 @@ from services.shared.runs.run_follower import RunFollower, StoredRecord
 
 
 async def append(bus: Bus, run: str, body: bytes, after: int, headers: dict[str, str]) -> int:
-    """Append a record to the run's log."""
     subject = subjects.log("default", run)
     return await guarded_write.write(bus, subject, body, Guard(subject, after), headers=headers)
 
@@ -39,13 +38,11 @@ async def write_run(bus: Bus, run: str, records: int, pause_s: float = 0.0) -> N
 
 
 async def read(bus: Bus, run: str, log_after: int = 0, stream_after: int = 0) -> list[StoredRecord]:
-    """Follow to the end."""
     follower = RunFollower(bus, "default", run, log_after=log_after, stream_after=stream_after)
     return await whole(follower)
 
 
 async def whole(follower: RunFollower) -> list[StoredRecord]:
-    """All that a follower gives."""
     return [record async for records in follower.records() for record in records]
 
 

@@ -41,7 +41,6 @@ def held(call: str | None, pause: str | None = None) -> Paused:
 
 
 def outcome(call: str) -> Observed:
-    """A call has ended."""
     return Observed(call_id=call, tool="t", status="succeeded")
 
 
@@ -85,7 +84,6 @@ def paused(pause_id: str | None, **fields: object) -> Paused:
 
 
 def ids(*events: RunEvent) -> list[str]:
-    """The ids of the open pauses."""
     return [pause.pause_id for pause in views(events)]
 
 

@@ -18,13 +18,11 @@ RUN = "0192f0c1a2b37c4d8e5f60718293a4b5"
 
 
 def digest(arguments: dict[str, Any], **other: Any) -> str:
-    """The digest of a call of `pay`."""
     fields = {"tenant": "t", "run": RUN, "call_id": "1-1", "tool": "pay", "spec": "d" * 24, "revision": 1, **other}
     return call_digest(arguments=arguments, **fields)
 
 
 def call(approval: CallApproval | None = None, **fields: Any) -> CallRequested:
-    """A call of `pay`."""
     message: dict[str, Any] = {
         "call_id": "1-1",
         "run_id": RUN,

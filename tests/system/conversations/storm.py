@@ -70,7 +70,6 @@ class TalkStorm(Storm):
         return judge(self.found)
 
     def report(self, complaints: dict[str, list[str]]) -> str:
-        """As counts."""
         return report(self, complaints)
 
 
@@ -189,7 +188,6 @@ async def _send(talk: TalkStorm, pause: dict[str, Any], body: dict[str, Any], ke
 
 
 def report(talk: TalkStorm, complaints: dict[str, list[str]]) -> str:
-    """Counts, as JSON."""
     ends: Counter[str] = Counter()
     for run in talk.found.of_runs.runs:
         end = end_of(run)

@@ -83,7 +83,6 @@ class ProposalStorm(Storm):
         await asyncio.gather(*sends)
 
     async def _send(self, client: Client, proposed: Proposed, verb: str, chosen: list[int] | None) -> None:
-        """Send a decision until its answer is known."""
         body = {"operations": chosen} if chosen is not None else {}
         while True:
             path = f"/v1/proposals/{proposed.proposal_id}/{verb}"
@@ -106,7 +105,6 @@ class ProposalStorm(Storm):
             self.found.shown[each.proposal_id] = await client.get(f"/v1/proposals/{each.proposal_id}")
 
     async def gather(self, bus: Bus) -> None:
-        """The logs of runs and sessions."""
         read = await evidence.gather(bus, self.of_runs.runs, self.system.ledger, IDEMPOTENT)
         self.of_runs.executions, self.of_runs.left, self.of_runs.idempotent = (
             read.executions,
@@ -117,11 +115,9 @@ class ProposalStorm(Storm):
         self.found.sessions = {name: await session_records(bus, name) for name in names}
 
     def judge(self) -> dict[str, list[str]]:
-        """By the rules of proposals."""
         return judge(self.found)
 
     def report(self, complaints: dict[str, list[str]]) -> str:
-        """Counts, as JSON."""
         said = {
             "seed": self.seed,
             "runs": len(self.of_runs.runs),

@@ -22,7 +22,6 @@ class TaskHistory:
 
     @property
     def cancelled_by(self) -> list[str]:
-        """Who has cancelled it."""
         return [str(event["by"]) for _, event in self.events if event["type"] == "tasks_cancelled"]
 
     def count(self, kind: str) -> int:
@@ -82,7 +81,6 @@ class History:
 
     @classmethod
     def of(cls, records: list[StoredRecord]) -> Self:
-        """Read a session's log."""
         history = cls()
         place = 0
         for record in sorted(records, key=lambda each: each.sequence):
@@ -92,13 +90,11 @@ class History:
         return history
 
     def tasks(self) -> Iterator[tuple[str, TaskHistory, GroupHistory]]:
-        """Every task with its group."""
         for group in self.groups.values():
             for name, task in group.tasks.items():
                 yield name, task, group
 
     def find(self, task_id: str) -> tuple[TaskHistory, GroupHistory] | None:
-        """A task and its group."""
         return next(((task, group) for name, task, group in self.tasks() if name == task_id), None)
 
     def _take(self, place: int, event: Event) -> None:

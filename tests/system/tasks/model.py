@@ -42,7 +42,6 @@ class Script:
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """Find the script in a question."""
         found = _SCRIPT.search(text)
         return cls(**json.loads(base64.b64decode(found[1]))) if found is not None else None
 
@@ -58,7 +57,6 @@ class TasksModel(PlannedModel):
     """The provider on loopback."""
 
     def reply_to(self, seen: Seen) -> Say:
-        """Read the script of the newest question."""
         self.ledger.append(seen)
         question, turn = "", 0
         for message in seen.body.get("messages", []):
@@ -71,17 +69,14 @@ class TasksModel(PlannedModel):
 
 
 def job(tool: str, ms: int, **more: Any) -> Action:
-    """Spawn a job."""
     return {"node": "task", "args": {"mode": "job", "tool": tool, "tool_args": {"ms": ms}, **more}}
 
 
 def subagent(script: Script, **more: Any) -> Action:
-    """Spawn a run that follows this script."""
     return {"node": "task", "args": {"mode": "subagent", "query": script.query, **more}}
 
 
 def call(tool: str, **args: Any) -> Action:
-    """Call a tool."""
     return {"node": tool, "args": args}
 
 

@@ -32,7 +32,6 @@ async def one_off(client: Client, found: TaskStorm, name: str, *, in_s: int, mis
 
 
 async def make_webhook(client: Client, found: TaskStorm) -> None:
-    """Make the webhook that the deliveries go to."""
     body = {"run": {"query": Script(says="heard").query}, "webhook": True}
     answer = await client.surely("POST", "/v1/schedules", json=body, headers={"Idempotency-Key": _HOOK})
     assert answer.status_code in {200, 201}, answer.text

@@ -78,7 +78,6 @@ class _Deployment:
         self.run(run, Observed(call_id=call, tool="task.spawn", status=status, observation=observation))
 
     def end(self, run: str, outcome: Any = "done") -> None:
-        """A run ends, and its session knows."""
         more = {"reason": "answer_complete", "raw_answer": f"of {run}"} if outcome == "done" else {}
         self.run(run, {"type": outcome, "route": None, "extra": {}, "usage": _dump(_USED), **more})
         if run not in _TASKS:

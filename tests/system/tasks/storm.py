@@ -75,12 +75,10 @@ class Work(Storm):
         await _until_over(self)
 
     async def gather(self, bus: Bus) -> None:
-        """The logs of all runs and sessions."""
         await gather(bus, self.found, self.system.ledger)
         self.of_runs = self.found.talks.of_runs
 
     def judge(self) -> dict[str, list[str]]:
-        """By the rules of tasks and of conversations."""
         return judge(self.found)
 
     def report(self, complaints: dict[str, list[str]]) -> str:

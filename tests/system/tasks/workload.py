@@ -33,7 +33,6 @@ _LIMITS: tuple[dict[str, int], ...] = ({}, {}, {"max_tokens": 900}, {"max_tool_c
 
 
 def request(rng: random.Random, nth: str) -> dict[str, Any]:
-    """The body of a request for a run."""
     return {
         "query": _script(rng, nth).query,
         "agent": rng.choice(_AGENTS),

@@ -74,7 +74,6 @@ class Post:
 
 @pytest.fixture
 async def post(planner: Planner, start_runner: Start, client: Client, store: Store) -> AsyncIterator[Post]:
-    """The tool, in a run of its own."""
     found = Post(planner, store, await planner.open_run())
     calls = await client.subscribe("tool.post", "post", cb=found.on_call)
     reads = await client.subscribe(subjects.artifact_get(), cb=found.on_read)

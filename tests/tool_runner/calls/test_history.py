@@ -19,7 +19,6 @@ from tests.tool_runner.conftest import Planner
 
 @pytest.fixture
 async def delivery(planner: Planner) -> Any:
-    """A delivered call."""
     run = await planner.request("anvil", {}, spec="0" * 24)
     await planner.request("anvil", {}, run=run, call_id="1-1", spec="0" * 24)
     pull = await planner.bus.nc.jetstream().pull_subscribe(

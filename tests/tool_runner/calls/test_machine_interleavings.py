@@ -46,7 +46,6 @@ class Interleaving(Call):
         self.seen: set[tuple[type[Event], Phase, Phase]] = set()
 
     def receive(self, event: Event) -> list[Command]:
-        """Check what one event leads to."""
         before = self.phase
         state = repr(self.machine.state)
         found = super().receive(event)
@@ -87,7 +86,6 @@ class Interleaving(Call):
                 assert command.start_by <= self.machine.rules.deadline
 
     def play(self, move: Event | str) -> None:
-        """Let one thing happen."""
         match move:
             case "alarm" if self.machine.alarm_at < math.inf:
                 self.wait()

@@ -14,13 +14,11 @@ from tests.tool_runner.conftest import Planner
 
 
 def piece(seq: int, chunk: Any = "x", stream_id: str = "s", *, done: bool = False) -> bytes:
-    """A piece as a tool sends it."""
     return json.dumps({"stream_id": stream_id, "seq": seq, "chunk": chunk, "done": done}).encode()
 
 
 @pytest.fixture
 async def call(planner: Planner) -> CallRequested:
-    """A call of a run of its own."""
     run = await planner.open_run()
     return CallRequested(call_id="1-0", run_id=run, tenant="default", tool="painter", args={}, spec="0" * 24, step=1)
 

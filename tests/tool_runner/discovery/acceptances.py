@@ -10,12 +10,10 @@ from tests.support.waiting import wait_until
 
 
 def bucket(bus: Bus) -> Bucket:
-    """The catalogue."""
     return Bucket(bus, keys.CATALOGUE_BUCKET, attempts=3)
 
 
 async def accepted(bus: Bus, name: str) -> list[str]:
-    """The accepted digests of a tool."""
     found = (await bucket(bus).get(keys.accepted_specs(name))).parsed(AcceptedSpecs)
     return found.digests if found else []
 

@@ -17,7 +17,6 @@ from services.tool_runner.discovery.announcements import (
 
 
 def info(spec: Any, *, subject: str = "tool.echo", version: str = "1.0.0") -> bytes:
-    """An answer to `$SRV.INFO`."""
     text = spec if isinstance(spec, str) else json.dumps(spec)
     endpoint = {"name": "echo", "subject": subject, "metadata": {"runwire.spec": text}}
     return json.dumps({"name": "echo", "id": "X1", "version": version, "endpoints": [endpoint]}).encode()
@@ -73,7 +72,6 @@ def test_what_cannot_be_used_is_refused_with_a_reason(data: bytes, reason: str) 
 
 
 def announced(version: str, description: str = "") -> Announcement:
-    """An announcement of the tool."""
     spec = checked(ToolSpec(name="echo", description=description))
     return Announcement(spec, spec.digest(), version, version)
 

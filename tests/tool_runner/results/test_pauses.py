@@ -68,7 +68,6 @@ class Asking:
         self._pause = {"number": 0, "title": "Which seat?", "state": {"offer": 7}, **fields}
 
     async def start(self) -> None:
-        """Serve the tool."""
         await self._client.subscribe(subjects.tool(self.name), self.name, cb=self._answer)
         await self._client.subscribe(subjects.tool_rejected(self.name), cb=self._on_rejected)
 

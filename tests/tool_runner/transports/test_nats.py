@@ -57,7 +57,6 @@ asyncio.run(main())
 
 @pytest.fixture
 def guarded_server(tmp_path: Path) -> Iterator[NatsServer]:
-    """A server with accounts and users."""
     with NatsServer(tmp_path / "nats", identities=True) as found:
         yield found
 

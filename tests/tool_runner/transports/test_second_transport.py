@@ -26,7 +26,6 @@ SHEET = {"title": "Sales", "rows": list(range(20_000))}
 
 
 def spec_of(name: str, *, idempotent: bool = True) -> ToolSpec:
-    """A specification in canonical form."""
     spec = ToolSpec(name=name, description="of this process", idempotent=idempotent, timeout_s=10)
     return ToolSpec.model_validate_json(spec.model_dump_json())
 
@@ -47,12 +46,10 @@ class Functions:
         self._changed.set()
 
     async def stop(self) -> None:
-        """End what still runs."""
         for running in self.running.values():
             running.cancel()
 
     def announcements(self) -> list[Announcement]:
-        """One instance announces each."""
         specs = [spec_of(name) for name in self.tools]
         return [Announcement(spec, spec.digest(), "1.0.0", "here") for spec in specs]
 
@@ -61,7 +58,6 @@ class Functions:
         return {}
 
     def ended(self) -> set[str]:
-        """None ends."""
         return set()
 
     async def tell_offered(self, tool: str, instance: str) -> None:
@@ -77,7 +73,6 @@ class Functions:
         yield Functions.Connection(self, self.tools[spec.name], queue)
 
     async def reject(self, tool: str, rejected: ResultRejected) -> None:
-        """Note it."""
         self.rejected.append(f"{tool}: {rejected.code}")
 
     class Connection:
@@ -87,8 +82,6 @@ class Functions:
             self._functions, self._function, self._queue = functions, function, queue
 
         async def send(self, request: int, call: ToolCall) -> bool:
-            """Begin to run it."""
-
             async def run() -> None:
                 self._queue.put(events.Heartbeat(1.0, "here"))
                 try:
@@ -113,7 +106,6 @@ class Functions:
             """Its functions ask for none."""
 
         async def cancel(self, question: CallQuestion) -> None:
-            """Cancel the function."""
             if (running := self._functions.running.get(question.idempotency_key)) is not None:
                 running.cancel()
 

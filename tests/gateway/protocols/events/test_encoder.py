@@ -14,7 +14,6 @@ from services.gateway.protocols.events.encoder import Cursor, frames
 
 
 def record(*events: object) -> bytes:
-    """As stored."""
     return Record(events=list(events)).model_dump_json().encode()
 
 

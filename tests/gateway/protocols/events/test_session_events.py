@@ -19,7 +19,6 @@ from tests.support.waiting import wait_until
 
 
 def path_of(session_id: str) -> str:
-    """Where its events are."""
     return f"/v1/sessions/{quote(session_id, safe='')}/events"
 
 
@@ -27,7 +26,6 @@ def path_of(session_id: str) -> str:
 async def listening(
     served: Served, session_id: str, after: str | None = None
 ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
-    """A listener's events, as they come."""
     headers = {"Last-Event-ID": after} if after else {}
     async with served.http.stream("GET", path_of(session_id), headers=headers) as answer:
         assert answer.status_code == 200, await answer.aread()
@@ -44,7 +42,6 @@ async def listening(
 
 @pytest.fixture
 async def session(bus: Bus) -> SessionWriter:
-    """A session that has begun."""
     writer = SessionWriter(bus, f"a/b {new_id()}")
     await writer.start()
     return writer

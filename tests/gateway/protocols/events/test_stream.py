@@ -28,7 +28,6 @@ Frames = list[tuple[str, str]]
 async def listening(
     served: Served, run: str, after: str | None = None
 ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
-    """A listener's events, as they come."""
     headers = {"Last-Event-ID": after} if after else {}
     async with served.http.stream("GET", f"/v1/runs/{run}/events", headers=headers) as answer:
         assert answer.status_code == 200, await answer.aread()

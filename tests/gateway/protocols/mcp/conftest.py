@@ -68,11 +68,9 @@ class Mcp:
         return f"{self.served.url}/mcp"
 
     def bearer(self, key: str) -> dict[str, str]:
-        """The header that shows somebody's key."""
         return {"Authorization": f"Bearer {KEYS[key][0]}"}
 
     async def post(self, message: Any, key: str = "all", **headers: str) -> httpx.Response:
-        """Send one message, as it is."""
         content = message if isinstance(message, bytes) else json.dumps(message).encode()
         sent = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
         return await self.served.http.post("/mcp", content=content, headers={**self.bearer(key), **sent, **headers})

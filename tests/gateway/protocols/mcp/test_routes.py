@@ -21,12 +21,10 @@ from tests.support.waiting import wait_until
 
 
 def call(number: Any, name: str, arguments: Any = None, **params: Any) -> dict[str, Any]:
-    """A call of a tool as a message."""
     return request(number, "tools/call", {"name": name, "arguments": arguments or {}, **params})
 
 
 def request(number: Any, method: str, params: Any = None) -> dict[str, Any]:
-    """A message."""
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
@@ -43,7 +41,6 @@ def documented(mcp: Mcp) -> Iterator[tuple[str, dict[str, str]]]:
 
 @contextlib.asynccontextmanager
 async def connected(mcp: Mcp, era: str, key: str = "all", **options: Any) -> Any:
-    """The official client, with somebody's key."""
     async with httpx2.AsyncClient(headers=mcp.bearer(key), timeout=20) as http:
         transport = streamable_http_client(mcp.url, http_client=http)
         async with Client(transport, mode=era, **options) as client:

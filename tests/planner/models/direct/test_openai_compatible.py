@@ -21,7 +21,6 @@ NAME = "local/model"
 
 @asynccontextmanager
 async def model_at(url: str, key: str = "") -> AsyncIterator[OpenAICompatibleModel]:
-    """A model behind this address."""
     server = ModelServer(api_base=url, api_key_env="KEY" if key else None)
     model = OpenAICompatibleModel(Endpoints(environment={"KEY": key}, servers={NAME: server}))
     try:
@@ -31,7 +30,6 @@ async def model_at(url: str, key: str = "") -> AsyncIterator[OpenAICompatibleMod
 
 
 async def text_of(model: OpenAICompatibleModel) -> str:
-    """The text of a reply."""
     request = ModelRequest(model=NAME, messages=Messages.of([{"role": "user", "content": "hello"}]))
     last = [piece async for piece in model.stream(request)][-1]
     assert isinstance(last, Reply)

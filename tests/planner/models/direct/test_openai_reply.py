@@ -11,12 +11,10 @@ from services.planner.models.types import Delta
 
 
 def chunk(delta: dict[str, Any], **more: Any) -> bytes:
-    """A line of a stream."""
     return b"data: " + orjson.dumps({"choices": [{"index": 0, "delta": delta, **more}]})
 
 
 def read(*lines: bytes) -> tuple[ReplyReader, list[Delta]]:
-    """Read a whole stream."""
     reader = ReplyReader("openai/scripted")
     return reader, [*(delta for line in lines for delta in reader.read_line(line)), *reader.end()]
 

@@ -15,12 +15,10 @@ from services.planner.models.types import Delta
 
 
 def chunk(delta: dict[str, Any], **more: Any) -> str:
-    """A chunk as JSON."""
     return json.dumps({"id": "1", "choices": [{"index": 0, "delta": delta, **more}]})
 
 
 def call(arguments: str, **more: Any) -> dict[str, Any]:
-    """A delta with a piece of a call."""
     return {"tool_calls": [{**more, "function": {"name": "look", "arguments": arguments}}]}
 
 
@@ -36,7 +34,6 @@ ERRORS = [TEXT[0], json.dumps({"object": "error", "message": "too long", "code":
 
 
 def events(chunks: Iterable[str], end: str = "\n\n") -> str:
-    """Server-sent events."""
     return "".join(f"data: {each}{end}" for each in [*chunks, "[DONE]"])
 
 

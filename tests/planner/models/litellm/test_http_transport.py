@@ -69,7 +69,6 @@ async def failure(model: Model, name: str, **more: float) -> ModelFailed:
 
 
 def event(delta: object, **more: object) -> bytes:
-    """An event of OpenAI's stream."""
     head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
     return (
         b"data: "

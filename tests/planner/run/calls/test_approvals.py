@@ -26,7 +26,6 @@ def opened(*rules: ApprovalRule, needing: tuple[str, ...] = (), **limits: Any) -
 
 
 def held(run: Run) -> list[Paused]:
-    """The pauses of the two calls."""
     return approvals.held(run, 2000, 1, [PAY, LOOK])
 
 

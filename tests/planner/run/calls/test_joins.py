@@ -33,7 +33,6 @@ REF = {
 
 
 def spec(name: str, /, **schema: Any) -> ToolSpec:
-    """A tool and the schema of its arguments."""
     return ToolSpec(name=name, input_schema={"type": "object"} | schema)
 
 

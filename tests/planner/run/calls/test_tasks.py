@@ -82,7 +82,6 @@ def test_a_settled_task_counts_once() -> None:
 
 
 def waiting(policy: TaskPolicy | None = None, **args: Any) -> tuple[TaskWorld, Paused]:
-    """A run that waits for a person."""
     world = TaskWorld()
     moves = world.begin(opening(policy or TaskPolicy()), spawn(**args))
     assert not any(isinstance(move, Dispatch) for move in moves)

@@ -21,7 +21,6 @@ MB = 1 << 20
 
 
 def run() -> Run:
-    """A run that has begun."""
     request = RunRequested(run_id="0" * 32, tenant="t", requested_at=0, trace_id="0", query="?")
     found = Run()
     fold(found, 1, 0, [RunStarted(run_id="0" * 32, tenant="t", request=request, limits=RunLimits())])
@@ -94,7 +93,6 @@ def asked(world: World, owner: str = "REQUESTS:1", holder: str = "h") -> Attempt
 
 
 def last(world: World) -> Any:
-    """The newest event."""
     return world.written[-1][-1]
 
 

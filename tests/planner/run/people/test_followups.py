@@ -18,7 +18,6 @@ def asking(**limits: object) -> World:
 
 
 def answer(world: World, decision: Final) -> None:
-    """Let the model give this answer."""
     handling = world.handling("REQUESTS:1", holder="h")
     handling.asked = True
     handling.decision = decision

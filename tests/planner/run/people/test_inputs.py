@@ -29,7 +29,6 @@ def add(world: World, text: str = "more", *, checked: Checked | None = None, **f
 
 
 def answers(moves: list[object]) -> list[Answer]:
-    """The answers among the effects."""
     return [move for move in moves if isinstance(move, Answer)]
 
 
@@ -195,7 +194,6 @@ class Steering:
             self.handlings.append(self.world.handling(owner, kind, later_token(), **fields))
 
     def reply(self, turn: int) -> Decision:
-        """What the model says."""
         return final() if turn > 3 or self.rng.random() < 0.5 else calls(self.rng.randint(1, 2))
 
 

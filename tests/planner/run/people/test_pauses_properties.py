@@ -70,7 +70,6 @@ class Storm:
             )
 
     def reply(self, turn: int) -> Decision:
-        """What the model decides."""
         tools = [self.rng.choice(["pay", "work"]) for _ in range(self.rng.randint(1, 4))]
         return final() if turn == 3 else plan(*tools)
 
@@ -104,7 +103,6 @@ class Storm:
             self.handlings[-1].place, self.handlings[-1].now = Begun(1), self.world.now
 
     def carry_out(self, handling: Attempt) -> None:
-        """The next command of a handling."""
         command = advance(self.world.run, handling, self.world.rules)
         match command:
             case Append(events):
@@ -126,7 +124,6 @@ class Storm:
             self.handlings.remove(handling)
 
     def affect(self, handling: Attempt, command: Command) -> None:
-        """Carry out an effect."""
         match command:
             case Ask(asked):
                 handling.decision = self.reply(asked.turn)
@@ -182,7 +179,6 @@ class Storm:
 
 
 def stored(storm: Storm, kind: type) -> list[Any]:
-    """All recorded events of a type."""
     return [event for events in storm.world.written for event in events if isinstance(event, kind)]
 
 

@@ -14,7 +14,6 @@ CHART = {
 
 
 def observed(call_id: str, tool: str = "draw", **artifacts: Any) -> Observed:
-    """An outcome."""
     sources = [Source(title=call_id)]
     return Observed(
         call_id=call_id,

@@ -15,7 +15,6 @@ def add(world: World, *texts: str, redirect: bool = False) -> None:
 
 
 def texts(world: World) -> list[str]:
-    """The inputs in the history, in their order."""
     return [item.added.text for item in world.run.history.items if isinstance(item, Added)]
 
 

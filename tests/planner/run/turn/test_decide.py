@@ -60,7 +60,6 @@ class Clocked:
         self.tick()
 
     def play(self) -> None:
-        """Handle the request to its end."""
         world, handling = self.world, self.handling
         while True:
             match advance(world.run, handling, world.rules):

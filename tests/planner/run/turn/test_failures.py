@@ -19,7 +19,6 @@ NOW = 2000
 
 
 def failed(code: Code = "model_failed", reason: str = "503", *, retryable: bool = True, **more: Any) -> Failed:
-    """A request that failed."""
     fault = Fault(code=code, reason=reason, retryable=retryable)
     return Failed(fault=fault, usage=Usage(model_calls=1, cost_usd=0.0), **more)
 
@@ -28,7 +27,6 @@ BROKEN, BUSY = failed(), failed("model_rate_limited", "429")
 
 
 def rules_with(**changed: Any) -> Rules:
-    """The default rules, but for these."""
     return replace(World().rules, **changed)
 
 
@@ -41,7 +39,6 @@ def world_after(*replies: Decision, fallbacks: tuple[str, ...] = (SPARE,), **rul
 
 
 def events(world: World, kind: type) -> list[Any]:
-    """All events of a type."""
     return [event for record in world.written for event in record if isinstance(event, kind)]
 
 

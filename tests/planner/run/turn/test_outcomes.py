@@ -26,14 +26,12 @@ class Noting(StrategyRules):
     def on_step_ended(
         self, run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()
     ) -> list[Event]:
-        """Ask the model."""
         del observed
         self.seen.append((run.turn, len(run.observed)))
         return asking.ask_next(run, handling, rules)
 
 
 def world(strategy: Noting) -> World:
-    """A run of this strategy."""
     return World(Rules(strategy=strategy))
 
 
@@ -81,12 +79,10 @@ def made(world: World, count: int = 1, **limits: object) -> Attempt:
 
 
 def again(world: World, holder: str = "second") -> Attempt:
-    """Another handling of the same message."""
     return world.handling("REQUESTS:1", holder=holder, started=started())
 
 
 def answer_to(world: World) -> ResumeRequested:
-    """What a person decides of the only pause."""
     [pause] = world.run.pauses.values()
     return ResumeRequested(
         id="r", pause_id=pause.pause_id, token=pause.token, decision=decisions_of(pause)[0], input="x"

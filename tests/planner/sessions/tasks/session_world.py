@@ -33,7 +33,6 @@ def run_id(name: str) -> str:
 
 
 def request(run: str, **fields: Any) -> RunRequested:
-    """A request of the session `s`."""
     known = {"tenant": "default", "requested_at": AT, "trace_id": "t", "query": f"do {run}", "session_id": "s"}
     return RunRequested.model_validate({"run_id": run_id(run), **known, **fields})
 
@@ -57,7 +56,6 @@ def spawned(
 
 
 def called(run: str, action: TaskAction, call_id: str, **args: Any) -> SessionTaskCalled:
-    """Another call of a run about tasks."""
     return SessionTaskCalled(
         session_id="s", run=run_id(run), call_id=call_id, action=action, args=args, policy=POLICY, at=AT
     )
@@ -115,7 +113,6 @@ class World:
         return [event.type for event in events]
 
     def of(self, kind: str) -> list[Any]:
-        """All events of a type."""
         return [event for event in self.written if event.type == kind]
 
     def group(self, first: str) -> Group:

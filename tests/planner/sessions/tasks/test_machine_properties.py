@@ -130,7 +130,6 @@ class Story:
                 return [spawned(run, new_task, group="g") for run in open_runs] if new_task else []
 
     def spawned(self) -> list[Any]:
-        """All tasks so far."""
         return self.world.of("task_spawned")
 
     def reports(self) -> Iterator[Any]:
@@ -149,7 +148,6 @@ class Story:
                 )
 
     def decisions(self, action: TaskControlAction) -> Iterator[Any]:
-        """Requests to apply or reject what is held."""
         for group in self.world.session.background.groups.values():
             if group.awaits_decision:
                 message = control(action, id_=f"{action} {group.group_id}")

@@ -98,7 +98,6 @@ class Turn:
         return replace(decision, chunks=count)
 
     def play(self) -> Any:
-        """Play the turn to its end."""
         while self.world.run.terminal is None:
             command = advance(self.world.run, self.handling, self.world.rules)
             match command:

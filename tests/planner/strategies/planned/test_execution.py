@@ -35,7 +35,6 @@ REF = {
 
 
 def opening(**limits: object) -> Any:
-    """A run with the strategy."""
     return started(**limits).model_copy(update={"strategy": "planned"})
 
 
@@ -45,12 +44,10 @@ def plan(*arguments: dict[str, Any]) -> Planned:
 
 
 def answer(text: str = "done") -> Final:
-    """The answer from the results."""
     return Final(args={"answer": text}, node="respond")
 
 
 def world() -> World:
-    """A run whose model plans."""
     return World(RULES)
 
 
@@ -66,7 +63,6 @@ def ran(played: World) -> list[PlannedCall]:
 
 
 def end_of(played: World) -> Step:
-    """The end of the execution."""
     return next(
         event
         for events in played.written
@@ -199,7 +195,6 @@ class Storm:
     values: dict[str, str] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """The request arrives."""
         limits: dict[str, Any] = {"max_steps": 12, "deadline_s": self.rng.choice([None, 1, 500])}
         opened = opening(**limits).model_copy(
             update={"deadline_at": None if limits["deadline_s"] is None else 1000 + limits["deadline_s"] * 1000}
@@ -213,7 +208,6 @@ class Storm:
             self.handlings.append(self.played.handling(owner, kind, token, now=self.now, **fields))
 
     def reply(self) -> Decision:
-        """What the model says to this request."""
         if state_of(self.played.run).stage == "respond":
             return answer()
         count = self.rng.randint(1, 4)

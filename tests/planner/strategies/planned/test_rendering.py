@@ -22,7 +22,6 @@ def executed(calls: int, observed: list[Observed], **end: Any) -> Executed:
 
 
 def told(item: Executed) -> str:
-    """The user's message about it."""
     reply, message = plans.PlanReplies().executed(item)
     assert (reply["role"], message["role"]) == ("assistant", "user")
     return str(message["content"])

@@ -32,12 +32,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NatsServ
 
 
 def credentials(*arguments: str) -> Result:
-    """Call `runwire credentials`."""
     return CliRunner().invoke(app, ["credentials", *arguments])
 
 
 async def called(*arguments: str) -> Result:
-    """The same, beside a running event loop."""
     return await asyncio.to_thread(credentials, *arguments)
 
 

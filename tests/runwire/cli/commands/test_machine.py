@@ -10,14 +10,12 @@ from tests.runwire.conftest import printed
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of logs, empty."""
     monkeypatch.setenv("RUNWIRE_DATA_DIR", str(tmp_path))
     (tmp_path / "logs").mkdir()
     return tmp_path / "logs"
 
 
 def shown(folder: Path, *options: str) -> list[str]:
-    """The lines that the command prints."""
     return printed("logs", *options, data=folder.parent).splitlines()
 
 

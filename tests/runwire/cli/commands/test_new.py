@@ -15,7 +15,6 @@ from tests.support.up import environment
 
 
 def made(folder: Path, *arguments: str) -> Path:
-    """The folder of a project."""
     printed("new", *arguments, data=folder)
     project = folder / arguments[1]
     copied = re.findall(r"^COPY (.+) \S+$", (project / "Dockerfile").read_text(), re.MULTILINE)

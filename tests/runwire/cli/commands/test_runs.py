@@ -20,7 +20,6 @@ CHART = "Which region grew most in sales.csv? Draw a chart."
 
 
 def asked(up: Path, question: str, *options: str) -> str:
-    """Ask, and return the run's id."""
     run_id: str = document("run", question, *options, data=up)["run_id"]
     return run_id
 

@@ -26,7 +26,6 @@ TOOLS = [
 
 
 def write(folder: Path, name: str, value: Any) -> str:
-    """A file of JSON."""
     (folder / name).write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
     return name
 

@@ -41,7 +41,6 @@ persona = "Say it in verse."
 
 
 def loaded(folder: Path, text: str) -> Pages:
-    """The registries with this file."""
     file = folder / "pages.toml"
     file.write_text(text)
     return load_pages(file)

@@ -70,7 +70,6 @@ class Authority:
         self.url = f"http://127.0.0.1:{self.http.server_port}"
 
     def served(self, shown: str, message: dict[str, Any]) -> tuple[int, dict[str, str], Any]:
-        """What the server of tools answers."""
         if shown != f"Bearer {self.newest}":
             return 401, {"WWW-Authenticate": 'Bearer resource_metadata="http://127.0.0.1:9/x"'}, {}
         results = {
@@ -91,7 +90,6 @@ class Authority:
 
 @pytest.fixture
 def authority() -> Iterator[Authority]:
-    """Of one test."""
     running = Authority()
     with running.http as http:
         thread = threading.Thread(target=http.serve_forever, args=(0.05,))

@@ -47,13 +47,11 @@ class Official:
 
 @pytest.fixture
 def official(planner: Planner, tmp_path: Path) -> Official:
-    """Of one test."""
     return Official(planner, tmp_path / "ledger")
 
 
 @contextlib.asynccontextmanager
 async def over_http(official: Official) -> AsyncIterator[str]:
-    """Serve it over HTTP, in a process."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(SERVER), str(port), env={**os.environ, "LEDGER": str(official.ledger)}

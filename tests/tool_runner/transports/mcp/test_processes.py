@@ -25,7 +25,6 @@ from tests.tool_runner.conftest import Planner
 
 
 def processes(*words: str) -> list[int]:
-    """The processes whose command lines contain all words."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -37,17 +37,14 @@ TREE = {
 
 
 def text(said: str) -> dict[str, Any]:
-    """The result that is a text."""
     return {"result": {"content": [{"type": "text", "text": said}]}}
 
 
 def image(mime: str, data: str) -> dict[str, Any]:
-    """A block of content."""
     return {"type": "image", "mimeType": mime, "data": data}
 
 
 def progress(**params: Any) -> dict[str, Any]:
-    """A notification."""
     return {"send": {"method": "notifications/progress", "params": params}}
 
 
@@ -75,7 +72,6 @@ class Case:
 
 
 def count(log: list[dict[str, Any]], method: str) -> int:
-    """How often the server got a request."""
     return sum(message.get("method") == method for message in log)
 
 
@@ -192,12 +188,10 @@ class Running:
         )
 
     def log(self) -> list[dict[str, Any]]:
-        """What the server got."""
         file = self.script.with_suffix(".log")
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     async def faults(self, planner: Planner) -> list[str]:
-        """What differs from what the case expects."""
         found = []
         for expected in self.case.expected:
             wanted = self.server.prefix + self.case.tool
@@ -227,7 +221,6 @@ class Running:
 
 
 def fits(outcome: CallFinished, expected: Any) -> bool:
-    """Whether an outcome is the expected one."""
     if outcome.failure is None:
         return bool(outcome.observation == expected)
     code, _, reason = str(expected).partition(": ")
