@@ -40,8 +40,8 @@ class NatsClient(Client):
 
     It does not do without TLS where it is demanded; nats-py does if the server offers none, even for `tls://`. It
     reconnects after any error of the server; nats-py closes for good, for example when a credential is revoked. It
-    closes the socket of an attempt that failed; nats-py waits for ever for the end of one whose TLS handshake failed.
-    It ends a TLS connection without the warning of asyncio that nats-py causes at each end.
+    closes the socket of an attempt that failed; nats-py leaves it open, or waits for ever for the end of one whose TLS
+    handshake failed. It ends a TLS connection without the warning of asyncio that nats-py causes at each end.
     """
 
     def __init__(self, *, demands_tls: bool = False) -> None:
@@ -71,6 +71,12 @@ class NatsClient(Client):
         writer = getattr(self._transport, "_io_writer", None)  # A websocket has none.
         if writer is not None and writer.get_extra_info("ssl_object") is not None:
             writer.transport.get_protocol()._over_ssl = True  # noqa: SLF001, asyncio sets it where it begins TLS itself
+
+    async def _connect_to_server(self, s: Any) -> None:
+        if self._transport is not None:  # Of a reconnect that failed behind its handshake.
+            self._transport.close()  # type: ignore[no-untyped-call]
+        self._transport = None
+        await super()._connect_to_server(s)
 
     async def _process_err(self, err_msg: str) -> None:
         if DENIED in err_msg:

@@ -5,6 +5,7 @@ Servers are real: they come with the development environment, and each worker of
 
 import contextlib
 import functools
+import gc
 import os
 import ssl
 import sys
@@ -122,6 +123,8 @@ def pytest_collection_finish(session: pytest.Session) -> Generator[None]:
     yield
     for item, known in zip(session.items, ids, strict=True):
         item._id = known
+    gc.collect()
+    gc.freeze()  # Later collections need not look at what was imported.
 
 
 class _Groups(LoadGroupScheduling):  # type: ignore[misc]
@@ -208,6 +211,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid} took {report.duration:.1f} s of {limit:.1f}: tests/conftest.py, LIMIT_S"
     return report
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collected() -> Iterator[None]:
+    """Fail the last test of a file where the file has left a connection, a file or a task: else a later one would."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

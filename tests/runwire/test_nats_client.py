@@ -72,3 +72,27 @@ async def test_a_client_connects_over_a_websocket(tmp_path: Path) -> None:
     finally:
         await client.close()
         server.kill()
+
+
+async def test_a_reconnect_that_fails_behind_its_handshake_leaves_nothing_open(
+    own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the server dies once more. The next attempt has a connection of its own."""
+    client, writers = NatsClient(), list[asyncio.StreamWriter]()
+    flush = client.flush
+
+    async def fail_once(timeout: int = 10) -> None:
+        writers.append(client._transport._io_writer)  # type: ignore[union-attr]
+        if len(writers) == 1:
+            raise OSError
+        await flush(timeout)
+
+    await client.connect(own_nats_server.url, max_reconnect_attempts=-1, reconnect_time_wait=0)
+    try:
+        monkeypatch.setattr(client, "flush", fail_once)
+        own_nats_server.kill()
+        own_nats_server.start()
+        await wait_until(lambda: len(writers) > 1 and client.is_connected, what="the second attempt succeeds")
+        assert [writer.is_closing() for writer in writers] == [True, False]
+    finally:
+        await client.close()

@@ -3,6 +3,7 @@
 import nats
 from nats.aio.msg import Msg
 
+from runwire.nats_client import NatsClient
 from services.messaging import request_reply
 from services.messaging.request_reply import RequestReply
 from tests.support.buses import processed
@@ -39,7 +40,8 @@ async def test_messages_that_came_before_a_reply_are_handled_before_its_waiter(n
 
 async def test_replies_come_after_a_reconnect(own_nats_server: NatsServer) -> None:
     """The subscription is one of nats-py's, which makes it again."""
-    client = await nats.connect(own_nats_server.url, max_reconnect_attempts=-1, reconnect_time_wait=0.05)
+    client = NatsClient()
+    await client.connect(own_nats_server.url, max_reconnect_attempts=-1, reconnect_time_wait=0)
     received: list[bytes] = []
     await request_reply.subscribe(client, "test.inboxes.*", lambda message: received.append(message.data))
     await client.publish("test.inboxes.a", b"before")

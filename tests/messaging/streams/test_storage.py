@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import nats
 import pytest
 
 from contracts.wire import subjects
@@ -38,7 +37,7 @@ def server(disk: SmallDisk) -> Iterator[NatsServer]:
 async def bus(server: NatsServer) -> AsyncIterator[Bus]:
     """A service's connection, which watches its storage as a service does."""
     found = Bus("test", BusSettings(nats_url=server.url))
-    found.attach(await nats.connect(**found.client_options()))
+    await found.connect()
     await provision(found)
     watching = found.tasks.keep("storage_probe", found.storage.watch)
     yield found
