@@ -4,7 +4,6 @@
 what a server does with a call: it checks JSON arguments, runs the function, checks the result and returns it as JSON.
 """
 
-import concurrent.futures
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from contracts.artifacts.references import ArtifactRef
 from contracts.runs.pauses import PauseAnswer
 from contracts.wire import names
 from contracts.wire.limits import PART_BYTES
-from runwire.tools.context import Answer, Awaited, Paused, Pauses, ToolLogger, encode_content, encode_piece
+from runwire.tools.context import Awaited, Paused, Pauses, ToolLogger, encode_content, encode_piece, known
 
 __all__ = ["Paused", "RecordingContext", "Rejected"]
 
@@ -80,7 +79,7 @@ class RecordingContext(Pauses):
     def progress(self, message: str = "", fraction: float | None = None) -> Awaitable[None]:
         """Record a report of progress."""
         self.progressed.append((message, fraction))
-        return Answer(None)
+        return known(None)
 
     def emit_artifact(
         self, *, stream_id: str, chunk: Any, done: bool = False, artifact_type: str | None = None
@@ -91,13 +90,11 @@ class RecordingContext(Pauses):
         pieces.append(chunk)
         if done:
             self.finished.add(stream_id)
-        return Answer(None)
+        return known(None)
 
     def read_artifact(self, artifact: ArtifactRef, offset: int = 0, length: int = PART_BYTES) -> Awaited[bytes]:
         """Return bytes of `artifacts`."""
-        found: concurrent.futures.Future[bytes] = concurrent.futures.Future()
-        found.set_result(self.artifacts[artifact.artifact_id][offset : offset + min(length, PART_BYTES)])
-        return Awaited(found)
+        return known(self.artifacts[artifact.artifact_id][offset : offset + min(length, PART_BYTES)])
 
     def set_content(self, text: str) -> None:
         """Keep the text for the model. Raises ValueError above 32 KiB."""

@@ -40,23 +40,19 @@ class Keys:
     secret: str
 
 
-def find_rclone() -> str | None:
-    """The rclone of the Python environment, else of the PATH; None where there is none."""
-    return shutil.which("rclone", path=sysconfig.get_path("scripts")) or shutil.which("rclone")
-
-
 def keys_of(file: Path) -> Keys:
     """Read the keys of a data folder, or create them, readable by their owner only."""
     return Keys(**secret(file, lambda: {"access": os.urandom(10).hex(), "secret": os.urandom(20).hex()}))
 
 
-def rclone_command(rclone: str, folder: Path, port: int) -> list[str]:
-    """The command that serves `folder` on a loopback port.
+def rclone_command(folder: Path, port: int) -> list[str]:
+    """The command that serves `folder` on a loopback port. Raises CannotLaunch where there is no rclone.
 
     Writes are not cached, since the cache acknowledges what is not stored yet. ETags are not MD5 sums, since nothing
     reads them and the server would read a whole object for its first one, 80 ms for 50 MB.
     """
     options = {"--addr": f"127.0.0.1:{port}", "--vfs-cache-mode": "off", "--etag-hash": ""}
+    rclone = _program("rclone", "rclone 1.70 or newer")
     return [rclone, "serve", "s3", str(folder), *(part for option in options.items() for part in option)]
 
 
@@ -108,11 +104,14 @@ _LISTEN_LINE = re.compile(r'^listen: "127\.0\.0\.1:(\d+)"$', re.MULTILINE)
 
 def find_nats_server() -> str:
     """The nats-server of the Python environment, else of the PATH. Raises CannotLaunch."""
-    found = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
+    return _program("nats-server", "2.12 or newer")
+
+
+def _program(name: str, version: str) -> str:
+    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
     if found is None:
-        raise CannotLaunch(
-            "nats-server was not found: `make run` in a clone of the repository brings it, or install 2.12 or newer"
-        )
+        brings = "`make run` in a clone of the repository brings it"
+        raise CannotLaunch(f"{name} was not found: {brings}, or install {version}")
     return found
 
 

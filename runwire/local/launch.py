@@ -240,16 +240,11 @@ async def start_nats(plan: Plan, supervisor: Supervisor, report: Callable[[str],
 
 async def _offer_s3(data: Path, supervisor: Supervisor) -> dict[str, str]:
     """Have the embedded S3 server started by its first request; return the artifact store's settings for it."""
-    rclone = embedded_nats.find_rclone()
-    if rclone is None:
-        raise CannotLaunch(
-            "rclone was not found: `make run` in a clone of the repository brings it, or install rclone 1.70 or newer"
-        )
     folder, keys = data / "s3", embedded_nats.keys_of(data / "s3_keys.json")
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     embedded_nats.prepare(folder)
-    command = embedded_nats.rclone_command(rclone, folder, port)
+    command = embedded_nats.rclone_command(folder, port)
     environment = {**configuration.of_server(os.environ), **embedded_nats.rclone_environment(keys)}
     await supervisor.start(Child("s3", command, environment, listening=listening))
     return dict(embedded_nats.store_environment(keys, port))

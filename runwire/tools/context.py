@@ -32,7 +32,6 @@ from runwire.errors import ToolError
 T = TypeVar("T")
 Reason = Literal["input", "approval", "confirmation"]
 M = TypeVar("M")
-M_co = TypeVar("M_co", covariant=True)
 ToolLogger = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 _VALID_NAMES = {
@@ -41,19 +40,8 @@ _VALID_NAMES = {
 }
 
 
-class Answer(Generic[M_co]):
-    """What `ctx.pause` returns: a coroutine awaits it, a plain function reads `value`."""
-
-    def __init__(self, value: M_co) -> None:
-        self.value = value
-
-    def __await__(self) -> Generator[Any, None, M_co]:
-        return self.value
-        yield  # makes this a generator
-
-
 class Awaited(Generic[T]):
-    """What comes later: a coroutine awaits it, a plain function in its thread takes `value`."""
+    """What comes later, or is there: a coroutine awaits it, a plain function in its thread takes `value`."""
 
     def __init__(self, found: "concurrent.futures.Future[T]") -> None:
         self._found = found
@@ -65,6 +53,13 @@ class Awaited(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         return asyncio.wrap_future(self._found).__await__()
+
+
+def known(value: T) -> Awaited[T]:
+    """Return a value that is there already."""
+    found: concurrent.futures.Future[T] = concurrent.futures.Future()
+    found.set_result(value)
+    return Awaited(found)
 
 
 class ToolContext(Protocol):
@@ -107,7 +102,7 @@ class ToolContext(Protocol):
         title: str = ...,
         expires: timedelta | None = ...,
         default: M | None = ...,
-    ) -> Answer[M]: ...
+    ) -> Awaited[M]: ...
     @overload
     def pause(
         self,
@@ -118,7 +113,7 @@ class ToolContext(Protocol):
         title: str = ...,
         expires: timedelta | None = ...,
         default: Any = ...,
-    ) -> Answer[Any]: ...
+    ) -> Awaited[Any]: ...
     def pause(
         self,
         reason: Reason = "input",
@@ -128,7 +123,7 @@ class ToolContext(Protocol):
         title: str = "",
         expires: timedelta | None = None,
         default: Any = None,
-    ) -> Answer[Any]:
+    ) -> Awaited[Any]:
         """Ask a person, and return the answer: `await ctx.pause(…)`; in a plain function `ctx.pause(…).value`.
 
         Without an answer yet, the function ends here, and no process waits. Once there is one, the function runs again
@@ -206,7 +201,7 @@ class Pauses:
         title: str = "",
         expires: timedelta | None = None,
         default: Any = None,
-    ) -> Answer[Any]:
+    ) -> Awaited[Any]:
         """Ask a person; `ToolContext.pause` says more."""
         if self._paused is not None:
             raise self._paused
@@ -216,7 +211,7 @@ class Pauses:
         adapter = None if schema is None or isinstance(schema, dict) else TypeAdapter[Any](schema)
         answer = self._answers.get(number)
         if answer is not None:
-            return Answer(_value(answer, adapter))
+            return known(_value(answer, adapter))
         if not self._accepted:
             raise ToolError(
                 "this tool asks a person, and its caller cannot wait for the answer", code="pause_unsupported"

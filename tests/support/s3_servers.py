@@ -78,7 +78,8 @@ class S3Server(ServerProcess):
 
     def _command(self) -> tuple[list[str], Mapping[str, str]]:
         if self.kind == "rclone":
-            return rclone_command(str(needs_program("rclone")), self.data, self.port), rclone_environment(KEYS)
+            needs_program("rclone")
+            return rclone_command(self.data, self.port), rclone_environment(KEYS)
         if self.kind == "weed":
             return self._weed(), {"AWS_ACCESS_KEY_ID": KEYS.access, "AWS_SECRET_ACCESS_KEY": KEYS.secret}
         command = [
