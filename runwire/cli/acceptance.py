@@ -1,4 +1,7 @@
-"""Accepting the specifications of tools: what an operator reads and writes in the catalogue, over NATS."""
+"""Commands on specifications of tools: what an operator reads and writes in the catalogue, over NATS.
+
+Each returns what it prints. It raises InvalidName, ToolsNotLoaded, and OperatorRefused with what to do instead.
+"""
 
 import asyncio
 import contextlib
@@ -6,9 +9,10 @@ import json
 import tomllib
 from difflib import unified_diff
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import orjson
+import typer
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
 from pydantic import BaseModel, ValidationError
@@ -25,14 +29,12 @@ from runwire.serving.server import load_tools
 _ATTEMPTS = 3
 _TAKEN_S, _POLL_S = 10.0, 0.1
 """Until a tool runner has taken a declaration; how often that is looked at."""
+Digest = Annotated[str | None, typer.Argument(help="24 hexadecimal digits. Default: the one that waits.")]
 M = TypeVar("M", bound=BaseModel)
 
 
-async def accept(name: str, digest: str | None) -> str:
-    """Accept a specification of a tool, by default the one that waits; return a sentence for people.
-
-    Raises InvalidName, and OperatorRefused with what to do instead.
-    """
+async def accept(name: str, digest: Digest = None) -> str:
+    """Accept a specification of a tool that changed. It may come before its rollout; what was accepted stays so."""
     key = keys.accepted_specs(name)
     if digest is not None:
         keys.tool_spec(digest)
@@ -54,10 +56,7 @@ async def accept(name: str, digest: str | None) -> str:
 
 
 async def forget(name: str) -> str:
-    """Forget what is declared and accepted of a tool, so that its next specification is accepted as the first one.
-
-    Raises as `accept` does.
-    """
+    """Forget what is declared and accepted of a tool: its next specification is accepted as the first one."""
     forgotten = []
     async with connected_operator() as client:
         catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)
@@ -71,11 +70,8 @@ async def forget(name: str) -> str:
     return f"{name}: the next specification that is seen is accepted"
 
 
-async def declare(file: Path) -> str:
-    """Store the specifications of a file as those of tools that announce nothing; return once they are offered.
-
-    Raises ToolsNotLoaded, and as `accept` does.
-    """
+async def declare(file: Annotated[Path, typer.Argument(help="JSON or TOML, as in docs/tools.md.")]) -> str:
+    """Offer the tools of a file, which speak plain NATS and announce nothing, until `forget`. Nothing is restarted."""
     specs = read_specs(file)
     async with connected_operator() as client:
         catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)
@@ -97,11 +93,8 @@ async def declare(file: Path) -> str:
     return f"{', '.join(spec.name for spec in specs)}: offered, whether served or not, until `runwire tools forget`"
 
 
-async def compare(name: str, digest: str | None) -> str:
-    """Return a diff from the newest accepted specification of a tool to one that it announces now.
-
-    `digest`: by default the one that waits. Raises as `accept` does.
-    """
+async def diff(name: str, digest: Digest = None) -> str:
+    """Show how a specification that a tool announces differs from the accepted one."""
     key = keys.accepted_specs(name)
     async with connected_operator() as client:
         catalogue = await client.jetstream().key_value(keys.CATALOGUE_BUCKET)

@@ -3,7 +3,7 @@
 A command that asks the gateway is a coroutine function that is registered with `asks`. Its first argument is the
 client; it returns what is `Found`, an exit code, or nothing. An argument that is marked with an `Id` takes any unique
 beginning of one, and arrives whole. A command that asks none is a function or coroutine function that is registered
-with `works`.
+with `works`, and may return a text.
 
 Contexts: gateways with a name, each with its API key, as `runwire context` keeps them for this user. A context's key is
 sent to its own gateway alone.
@@ -14,6 +14,7 @@ import functools
 import inspect
 import json
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -223,6 +224,9 @@ def _command(
         def code() -> int:
             found = run(**options)
             found = asyncio.run(found) if inspect.iscoroutine(found) else found
+            if isinstance(found, str):
+                sys.stdout.write(f"{found}\n")
+                return 0
             return found.print(output) if isinstance(found, Found) else found or 0
 
         end(code, *expected, output=output)

@@ -203,9 +203,6 @@ def add(
     print(f"{name} is in {file}; RUNWIRE_MCP_SERVERS_FILE={file} tells the tool runner")  # noqa: T201, its result
 
 
-Digest = Annotated[str | None, typer.Argument(help="24 hexadecimal digits. Default: the one that waits.")]
-
-
 @frame.asks(tools)
 @frame.asks(commands)
 async def call(
@@ -267,28 +264,8 @@ async def _called_here(file: Path, name: str, args: dict[str, Any]) -> frame.Fou
     )
 
 
-@frame.works(tools, *_EXPECTED)
-async def diff(name: str, digest: Digest = None) -> None:
-    """Show how a specification that a tool announces differs from the accepted one."""
-    sys.stdout.write(f"{await acceptance.compare(name, digest)}\n")
-
-
-@frame.works(tools, *_EXPECTED)
-async def accept(name: str, digest: Digest = None) -> None:
-    """Accept a specification of a tool that changed. It may come before its rollout; what was accepted stays so."""
-    sys.stdout.write(f"{await acceptance.accept(name, digest)}\n")
-
-
-@frame.works(tools, *_EXPECTED)
-async def declare(file: Annotated[Path, typer.Argument(help="JSON or TOML, as in docs/tools.md.")]) -> None:
-    """Offer the tools of a file, which speak plain NATS and announce nothing, until `forget`. Nothing is restarted."""
-    sys.stdout.write(f"{await acceptance.declare(file)}\n")
-
-
-@frame.works(tools, *_EXPECTED)
-async def forget(name: str) -> None:
-    """Forget what is declared and accepted of a tool: its next specification is accepted as the first one."""
-    sys.stdout.write(f"{await acceptance.forget(name)}\n")
+for _work in (acceptance.diff, acceptance.accept, acceptance.declare, acceptance.forget):
+    frame.works(tools, *_EXPECTED)(_work)
 
 
 @frame.works(tools, *_EXPECTED)
