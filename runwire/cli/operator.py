@@ -17,9 +17,10 @@ import os
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
+import typer
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoServersError
@@ -31,7 +32,7 @@ from contracts.wire.faults import Fault
 from contracts.wire.names import InvalidName
 from contracts.wire.rights import LOCAL_TOOLS, OPERATOR, RELOADER, TOOLS_OPERATOR
 from runwire import identities
-from runwire.cli.frame import Check
+from runwire.cli.frame import Check, Found, checklist, json_object
 from runwire.credentials import Credential, Login, find_login
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ServerRefused
 from runwire.local.data_folder import data_dir, nats_login
@@ -255,15 +256,27 @@ async def _announced() -> Announced:
     return found
 
 
-async def checked(
-    name: str, args: dict[str, Any] | None, context: dict[str, Any], *, confirmed: bool = False, standard: bool = False
-) -> ToolChecked:
-    """Return the checklist of a tool; with `args` after a real call of it.
-
-    Raises InvalidName, InvalidCredential, IdentitiesUnreadable and OperatorRefused.
-    """
-    tool = names.checked_tool(name)
-    request = CheckTool(tool=tool, args=args, context=context, confirmed=confirmed, standard=standard)
+async def check(
+    name: str,
+    args: Annotated[
+        str | None, typer.Option(help="A JSON object: call the tool with these arguments, and check its answer too.")
+    ] = None,
+    context: Annotated[str, typer.Option(help="A JSON object: the tool_context of that call.")] = "{}",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Call it also if it requires approval or has side effects.")
+    ] = False,
+    standard: Annotated[
+        bool, typer.Option("--standard", help="Judge its results as canonical ones, also if it declares none.")
+    ] = False,
+) -> Found:
+    """Check a tool that is served now, line by line; one with artifacts against the canonical form of results."""
+    request = CheckTool(
+        tool=names.checked_tool(name),
+        args=None if args is None else json_object(args, "--args"),
+        context=json_object(context, "--context"),
+        confirmed=yes,
+        standard=standard,
+    )
     async with connected_operator() as client:
         inbox = client.new_inbox()
         received = await client.subscribe(inbox)
@@ -279,7 +292,8 @@ async def checked(
                     "no tool runner answers; `runwire up` starts one, an earlier version checks no tools"
                 )
             if headers.get(REPLY_HEADER) == "result":
-                return ToolChecked.model_validate_json(message.data)
+                found = ToolChecked.model_validate_json(message.data).findings
+                return checklist([Check(one.name, one.status, one.finding, one.mend) for one in found])
             if headers.get(REPLY_HEADER) == "failure":
                 raise OperatorRefused(Fault.model_validate_json(message.data).reason)
             # Anything else says that the check goes on.

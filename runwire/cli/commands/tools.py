@@ -19,8 +19,8 @@ from typer.core import TyperGroup
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import describe
 from contracts.wire.names import InvalidName
-from runwire.cli import acceptance, frame
-from runwire.cli.operator import OperatorRefused, checked, server_checks
+from runwire.cli import acceptance, frame, operator
+from runwire.cli.operator import OperatorRefused, server_checks
 from runwire.cli.pauses import Approved, called, print_progress
 from runwire.cli.printing import (
     ERR,
@@ -264,28 +264,8 @@ async def _called_here(file: Path, name: str, args: dict[str, Any]) -> frame.Fou
     )
 
 
-for _work in (acceptance.diff, acceptance.accept, acceptance.declare, acceptance.forget):
+for _work in (acceptance.diff, acceptance.accept, acceptance.declare, acceptance.forget, operator.check):
     frame.works(tools, *_EXPECTED)(_work)
-
-
-@frame.works(tools, *_EXPECTED)
-async def check(
-    name: str,
-    args: Annotated[
-        str | None, typer.Option(help="A JSON object: call the tool with these arguments, and check its answer too.")
-    ] = None,
-    context: Annotated[str, typer.Option(help="A JSON object: the tool_context of that call.")] = "{}",
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Call it also if it requires approval or has side effects.")
-    ] = False,
-    standard: Annotated[
-        bool, typer.Option("--standard", help="Judge its results as canonical ones, also if it declares none.")
-    ] = False,
-) -> frame.Found:
-    """Check a tool that is served now, line by line; one with artifacts against the canonical form of results."""
-    arguments = None if args is None else frame.json_object(args, "--args")
-    found = await checked(name, arguments, frame.json_object(context, "--context"), confirmed=yes, standard=standard)
-    return frame.checklist([frame.Check(one.name, one.status, one.finding, one.mend) for one in found.findings])
 
 
 @frame.works(tools, *_EXPECTED, name="digest")
