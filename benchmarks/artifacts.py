@@ -31,7 +31,7 @@ from nats.errors import NoRespondersError
 
 from benchmarks.ratio_tables import Table, alternate, ratios, spread
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
+from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
 from services.shared.artifacts.client import ArtifactClient
 from tests.support.nats_server import NatsServer

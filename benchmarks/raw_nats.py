@@ -23,7 +23,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from contracts.wire import subjects
-from services.messaging.streams.definitions import STREAMS, consumer
+from services.messaging.streams import STREAMS, consumer
 
 SIGN = b"raw part ready"
 TOGETHER, APART = "together", "apart"

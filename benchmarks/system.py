@@ -28,7 +28,7 @@ from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from services.messaging.streams.provision import provision
+from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack

@@ -32,7 +32,7 @@ KEPT_FOR = {
     HANDLINGS: "a day",
     HELD: "a minute",
 }
-"""Each stream, and how long it keeps a message. Its settings: `services/messaging/streams/definitions.py`."""
+"""Each stream, and how long it keeps a message. Its settings: `services/messaging/streams.py`."""
 EVERY_STREAM = "every stream"
 
 _ALL = (GATEWAY, PLANNER, TOOL_RUNNER)

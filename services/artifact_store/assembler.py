@@ -36,8 +36,7 @@ from contracts.wire import subjects
 from contracts.wire.base import parsed
 from contracts.wire.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES, MAX_PUT_BYTES
 from contracts.wire.records import EVENTS_HEADER, Record
-from services.artifact_store.mime_types import HEAD_BYTES
-from services.artifact_store.store import ArtifactStore, Done
+from services.artifact_store.store import HEAD_BYTES, ArtifactStore, Done
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
 from services.messaging.reads import sequence_of
@@ -211,7 +210,6 @@ class Assembler:
             return None
 
     async def _gather(self, request: AssembleStream, buffer: StreamBuffer) -> None:
-        """Read the pieces. Raises ArtifactNotFound when one is missing."""
         subject, start = subjects.stream(request.tenant, request.run_id), request.since
         while buffer.count < request.pieces:
             page, more = await self._page(subject, start)

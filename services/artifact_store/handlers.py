@@ -175,7 +175,6 @@ async def _raw(message: NatsMessage) -> RawRequest:
 
 
 def _stored(message: Message, warning: str | None) -> NatsResponse:
-    """Return the reply to a put, or to a part of it."""
     return NatsResponse(message, headers={artifacts.WARNING_HEADER: warning} if warning else None)
 
 

@@ -20,8 +20,7 @@ from contracts.wire import subjects
 from contracts.wire.limits import CHUNK_BYTES
 from contracts.wire.names import new_id
 from services.artifact_store.entries import ArtifactEntry
-from services.artifact_store.mime_types import HEAD_BYTES
-from services.artifact_store.store import ArtifactStore, Done
+from services.artifact_store.store import HEAD_BYTES, ArtifactStore, Done
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactInvalid, StorageUnavailable
 
 logger = structlog.get_logger(__name__)
@@ -36,11 +35,10 @@ _SENDER_IDLE_S = 20.0
 class Uploads:
     """The uploads that this instance of the store has opened."""
 
-    def __init__(self, store: ArtifactStore, limit: int, idle_s: float = _SENDER_IDLE_S) -> None:
+    def __init__(self, store: ArtifactStore, limit: int) -> None:
         self.instance = new_id()
         self._store = store
         self._free = limit
-        self._idle_s = idle_s
         self._open: dict[str, _Upload] = {}
 
     async def open(self, put: PutArtifact) -> tuple[UploadOpened, str | None]:
@@ -68,7 +66,7 @@ class Uploads:
         if isinstance(entry, Done):
             self._free += 1
             return entry
-        upload = self._open[upload_id] = _Upload(put, entry, self._store, self._idle_s)
+        upload = self._open[upload_id] = _Upload(put, entry, self._store)
 
         def on_end(_: asyncio.Task[Done]) -> None:
             del self._open[upload_id]
@@ -101,10 +99,10 @@ class Uploads:
 class _Upload:
     """One upload. `storing`: the task that stores it."""
 
-    def __init__(self, put: PutArtifact, entry: ArtifactEntry, store: ArtifactStore, idle_s: float) -> None:
+    def __init__(self, put: PutArtifact, entry: ArtifactEntry, store: ArtifactStore) -> None:
         self._put = put
         self._store = store
-        self._pipe = _Pipe(put, idle_s)
+        self._pipe = _Pipe(put)
         self._mime_type = ""
         self._received = 0
         self._next = 0
@@ -170,10 +168,9 @@ class _Pipe:
     Another thread hashes the chunks, so that the writer does not wait for the hash.
     """
 
-    def __init__(self, put: PutArtifact, idle_s: float) -> None:
+    def __init__(self, put: PutArtifact) -> None:
         self._size = put.size
         self._sha256 = put.sha256
-        self._idle_s = idle_s
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[bytes | ArtifactFailed] = queue.SimpleQueue()
         self._digest = hashlib.sha256()
@@ -220,7 +217,7 @@ class _Pipe:
         given = 0
         while given < self._size:
             try:
-                chunk = self._queue.get(timeout=self._idle_s)
+                chunk = self._queue.get(timeout=_SENDER_IDLE_S)
             except queue.Empty:
                 raise StorageUnavailable("the sender of an upload stopped sending") from None
             if isinstance(chunk, ArtifactFailed):

@@ -1,7 +1,7 @@
 """Run the gateway: `python -m services.gateway`."""
 
 from services.runtime.http_server import run_with_http
-from services.runtime.logs import configure_logging
+from services.runtime.service import configure_logging
 from services.runtime.settings import misconfigured, read_settings
 from services.shared.runs.pages.registry import InvalidPages
 

@@ -19,20 +19,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
+from services.gateway import catalogue, schedules
 from services.gateway.artifacts import routes as artifacts
-from services.gateway.catalogue import routes as catalogue
 from services.gateway.edge import description, playground
-from services.gateway.edge.answers import Addresses
 from services.gateway.edge.http_connection import connection_class
 from services.gateway.edge.origins import Origins
-from services.gateway.edge.routing import needs, new_router
+from services.gateway.edge.routing import Addresses, needs, new_router
 from services.gateway.errors import InvalidInput, NotFound, Problem, TryAgain
 from services.gateway.parts import Parts, build_parts
 from services.gateway.protocols.events import routes as events
 from services.gateway.protocols.mcp import routes as mcp
 from services.gateway.runs import calls, control
 from services.gateway.runs import routes as runs
-from services.gateway.schedules import routes as schedules
 from services.gateway.sessions import routes as sessions
 from services.gateway.settings import GatewaySettings
 from services.gateway.tables import proposals

@@ -12,17 +12,16 @@ from contracts.runs.events import ControlAnswered
 from contracts.sessions.records import SessionEvent
 from contracts.tools.messages import ToolSpec
 from contracts.wire import keys
+from services.gateway.artifacts.reading import ArtifactAccess, Inliner
+from services.gateway.auth.guard import Logins, Tickets
+from services.gateway.models import ModelProfiles
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.runs.pages.registry import Pages, load_pages
 
-from .artifacts.access import ArtifactAccess
 from .artifacts.images import InputImages
-from .artifacts.inlining import Inliner
 from .auth.guard import Guard, build_guard
-from .auth.tickets import Logins, Tickets
-from .catalogue.models import ModelProfiles
 from .edge.open_streams import OpenStreams
 from .edge.request_body import RunInputReader
 from .runs import messages

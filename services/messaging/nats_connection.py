@@ -25,18 +25,9 @@ from pydantic import BaseModel
 
 from contracts.wire import subjects
 from runwire.nats_client import DENIED, NatsClient, TlsNotOffered
-from services.messaging import request_reply
-from services.messaging.errors import (
-    NATS_ERRORS,
-    NO_LEADER,
-    NoResponders,
-    Refused,
-    Unavailable,
-    Unsure,
-    translated,
-)
-from services.messaging.nats_patches import headers
-from services.messaging.request_reply import Interim, RequestReply
+from services.messaging import nats_patches
+from services.messaging.errors import NATS_ERRORS, NO_LEADER, NoResponders, Refused, Unavailable, Unsure, translated
+from services.messaging.nats_patches import Interim, RequestReply
 from services.runtime.settings import BusSettings
 from services.runtime.tasks import Tasks, code_locations, is_set_within
 
@@ -64,7 +55,7 @@ class NatsConnection:
     def __init__(self, name: str, settings: BusSettings) -> None:
         self.name = name
         self.settings = settings
-        self.on_reconnect: list[Callable[[], Awaitable[None]]] = []
+        self.on_reconnect: list[Callable[[], Awaitable[None] | None]] = []
         self.on_disconnect: list[Callable[[], None]] = []
         """End waits for replies: they never arrive once their connection is lost."""
         self.up_since = time.monotonic()
@@ -114,8 +105,8 @@ class NatsConnection:
 
     def attach(self, client: Client) -> Self:
         """Use this client from now on."""
-        headers.use_fast_parser(client)
-        headers.use_fast_sender(client)
+        nats_patches.use_fast_parser(client)
+        nats_patches.use_fast_sender(client)
         self._nc = client
         self._on_connection()
         return self
@@ -158,7 +149,8 @@ class NatsConnection:
         logger.info("nats_reconnected")
         for renew in list(self.on_reconnect):
             try:
-                await renew()
+                if (renewing := renew()) is not None:
+                    await renewing
             # The other callbacks must run, and nats-py would stop reconnecting.
             except Exception as error:  # noqa: BLE001
                 # No traceback: it may show data.
@@ -283,7 +275,7 @@ class NatsConnection:
     async def receive(self, subject: str, handle: Callable[[Msg], None]) -> "Subscription":
         """Do what `subscribe` does, without a queue and a task of its own: `handle` must not raise."""
         try:
-            return Subscription(await request_reply.subscribe(self.nc, subject, handle))
+            return Subscription(await nats_patches.subscribe(self.nc, subject, handle))
         except NATS_ERRORS as error:
             raise translated(error) from error
 

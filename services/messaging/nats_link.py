@@ -13,7 +13,7 @@ from nats.micro.service import Service, ServiceConfig
 from contracts.wire.operation import NOT_CONNECTED
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS, Unavailable
-from services.messaging.streams.provision import missing
+from services.messaging.streams import missing
 from services.runtime.health import VERSION, Health
 from services.runtime.service import run_service
 from services.runtime.settings import BusSettings

@@ -232,7 +232,7 @@ class PullConsumer:
             return
         self._requested = max(0, self._requested - 1)
         delivery = Delivery(message)
-        if "Nats-Subject" in delivery.headers:  # Stored from an answer of the server (`nats_patches.headers`).
+        if "Nats-Subject" in delivery.headers:  # Stored from an answer of the server (`nats_patches`).
             logger.error("forged_message_removed", subject=delivery.subject, sequence=delivery.sequence)
             await self._bus.send(delivery.reply, b"+TERM")
             await self._request_when_low()

@@ -20,8 +20,7 @@ from contracts.wire import subjects
 from contracts.wire.names import InvalidName
 from services.messaging.errors import NATS_ERRORS, NOT_FOUND, Refused, Unavailable, translated
 from services.messaging.nats_connection import NatsConnection
-from services.messaging.nats_patches.headers import FORGED
-from services.messaging.request_reply import expire
+from services.messaging.nats_patches import FORGED, expire
 from services.runtime.settings import BusSettings
 
 logger = structlog.get_logger(__name__)
@@ -68,7 +67,7 @@ class Reads(NatsConnection):
             if error.code in NOT_FOUND:
                 return None
             raise
-        # The leader shows headers as they are stored: one of its own shows a forged message (`nats_patches.headers`).
+        # The leader shows headers as they are stored: one of its own shows a forged message (`nats_patches`).
         is_forged = b"Nats-Subject:" in base64.b64decode(found.get("hdrs", ""))
         return int(found["seq"]), b"" if is_forged else base64.b64decode(found.get("data", ""))
 

@@ -12,7 +12,7 @@ from contracts.runs.requests import DEFAULT_STRATEGY
 from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import PullConsumer
-from services.messaging.streams.definitions import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
+from services.messaging.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.chunk_publisher import ChunkWriter
 from services.planner.effects.direct_calls import DirectCalls

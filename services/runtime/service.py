@@ -2,32 +2,92 @@
 
 Rule 1: `/livez` and `/readyz` are served from the start, even without NATS.
 Rule 2: an error that keeps the work from starting ends the process with that error.
+Rule 3: events of the log are past-tense keys with fields, one JSON object per line on stderr.
 """
 
 import asyncio
 import gc
+import logging
 import resource
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from typing import Protocol
+from typing import Protocol, TextIO, cast
 
 import structlog
 import uvloop
 
-from services.runtime.health import Watchdog
-
-from .health import Health, serve_health
-from .logs import configure_logging
+from .health import Health, Watchdog, serve_health
 from .settings import BusSettings
 from .tasks import cancelled
 
-logger = structlog.get_logger(__name__)
+_QUIET = (
+    "LiteLLM",
+    "LiteLLM Router",
+    "LiteLLM Proxy",
+    "openai",
+    "httpx",
+    "httpcore",
+    "urllib3",
+    "faststream",
+    "uvicorn.access",
+)
+"""Loggers that print prompts, image bytes or every request at levels below WARNING.
 
+They stay at WARNING, whatever RUNWIRE_LOG_LEVEL says.
+"""
+logger = structlog.get_logger(__name__)
 _MAX_OPEN_FILES = 65_536
 _YOUNG, _MIDDLE, _OLD = 20_000, 20, 50
 """Thresholds of `gc.set_threshold`: net allocations before a collection of the youngest generation, and collections of
 a generation before one of the next older generation."""
+
+
+class BestEffortStream:
+    """A stream whose write errors are ignored: a full disk for logs must not end the service."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, and ignore errors."""
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, and ignore errors."""
+        with suppress(OSError):
+            self._stream.flush()
+
+
+def configure_logging(service: str, settings: BusSettings) -> None:
+    """Send structlog and the standard library's loggers to stderr at the chosen level."""
+    level = getattr(logging, settings.log_level.upper())
+    renderer = (
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if settings.log_format == "console"
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", BestEffortStream(sys.stderr))),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+    logging.basicConfig(
+        level=max(level, logging.WARNING), stream=sys.stderr, format="%(name)s: %(message)s", force=True
+    )
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 class Link(Protocol):

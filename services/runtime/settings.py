@@ -29,8 +29,7 @@ class BusSettings(BaseSettings):
     nats_password: SecretStr | None = Field(default=None, description="with nats_user; set both or neither")
     nats_password_file: Path | None = Field(default=None, description="a secret's file, instead of the password itself")
     nats_ca: Path | None = Field(
-        default=None,
-        description="PEM file of the authority of NATS; demands TLS, as tls:// in the URL does",
+        default=None, description="PEM file of the authority of NATS; demands TLS, as tls:// in the URL does"
     )
     replicas: int = Field(default=1, ge=1, le=5, description="replicas of every stream; 3 on a cluster")
     ack_wait_s: float = Field(
@@ -54,9 +53,7 @@ class BusSettings(BaseSettings):
         default=5.0, ge=0, description="for work in flight when the service stops (SIGTERM)"
     )
     stall_exit_s: float = Field(
-        default=10.0,
-        ge=0,
-        description="seconds of a blocked event loop after which the process ends itself; 0: never",
+        default=10.0, ge=0, description="seconds of a blocked event loop after which the process ends itself; 0: never"
     )
     max_deliveries: int = Field(
         default=20, ge=2, description="started handlings of one message, after which it is kept in DEAD as poison"

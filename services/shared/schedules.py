@@ -27,8 +27,7 @@ from contracts.sessions.schedules import MAX_LATENESS_S, Schedule
 CRON_FIELDS = 5
 _MINUTE, _MS = timedelta(minutes=1), timedelta(milliseconds=1)
 _TIME = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?([Zz]|[+-][0-9]{2}:[0-9]{2})?",
-    re.ASCII,
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?([Zz]|[+-][0-9]{2}:[0-9]{2})?", re.ASCII
 )
 _YEARS = range(1971, 2201)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

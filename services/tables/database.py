@@ -14,6 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,7 +127,9 @@ class Database:
                 self.read(lambda connection: connection.execute(sa.text("SELECT 1")))
                 self._note(None)
                 if not cleaned_at or time.monotonic() - cleaned_at > _CLEAN_EVERY_S:
-                    self.write(_clean)
+                    # Nobody repeats these writes any more.
+                    old = outcomes.c.saved_at < unix_ms() - _OUTCOME_RETENTION_MS
+                    self.write(methodcaller("execute", outcomes.delete().where(old)))
                     cleaned_at = time.monotonic()
             except DatabaseUnavailable as error:
                 self._note(f"database_unavailable: {error.reason}")
@@ -199,12 +202,6 @@ def _check_server(connection: sa.Connection) -> None:
     if encoding != "UTF8":
         remedy = "make one that can: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
         raise DatabaseUnavailable(f"its encoding {encoding} cannot hold every text", remedy)
-
-
-def _clean(connection: sa.Connection) -> None:
-    """Forget the outcomes of writes that nobody repeats any more."""
-    until = unix_ms() - _OUTCOME_RETENTION_MS
-    connection.execute(outcomes.delete().where(outcomes.c.saved_at < until))
 
 
 def _unavailable(error: Exception) -> DatabaseUnavailable:

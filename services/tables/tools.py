@@ -228,8 +228,7 @@ def _reading(database: Database) -> list[Tool[..., Any]]:
                 version=table.version,
                 rows=[
                     RowView(
-                        row_id=row[queries.ROW_ID],
-                        cells={each.name: values.shown(row[each.column_id]) for each in of},
+                        row_id=row[queries.ROW_ID], cells={each.name: values.shown(row[each.column_id]) for each in of}
                     )
                     for row in found
                 ],

@@ -9,17 +9,17 @@ from services.messaging.connection import Bus
 from services.runtime.health import Health
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
+from services.tool_runner.call_consumers import Runners
+from services.tool_runner.handlers import DirectCalls
 
 from .call_consumers import CallConsumers
 from .checks import ToolChecks
-from .direct_calls import DirectCalls
 from .discovery.announcements import Announcement, Discovery
 from .discovery.catalogue_writer import CatalogueWriter
 from .discovery.file import DeclaredTools
 from .discovery.micro import MicroDiscovery
 from .execution import CallExecutor
 from .handlers import CallHandler, ToolReads
-from .limits import Runners
 from .settings import ToolRunnerSettings
 from .transports.base import Transport
 from .transports.driver import ToolCaller

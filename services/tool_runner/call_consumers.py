@@ -1,4 +1,8 @@
-"""One consumer on CALLS per tool, with its own concurrency and slots, so that no tool waits behind another.
+"""How many calls of a tool run at once, and one consumer on CALLS per tool, so that no tool waits behind another.
+
+A single instance makes all calls, so stored and direct calls share the tool's whole `concurrency`. With several
+instances, a quarter of it is for direct calls and is divided among the instances. The rest limits the consumer of
+stored calls.
 
 Rule 1: each accepted call gets an outcome, whether its tool runs or not: a tool with pending calls has a consumer.
 Rule 2: the consumer of a tool that has been gone for a while is removed, unless calls are pending or in progress.
@@ -13,29 +17,128 @@ import time
 from collections.abc import Callable, Iterable
 
 import structlog
+from nats.aio.msg import Msg
 
-from contracts.tools.messages import ToolSpec
+from contracts.tools.messages import RunnerAnnouncement, ToolSpec
 from contracts.wire import names, subjects
-from contracts.wire.names import InvalidName
+from contracts.wire.base import parsed
+from contracts.wire.names import InvalidName, new_id
 from services.messaging.connection import Bus
 from services.messaging.errors import NOT_FOUND, BusError, Refused
+from services.messaging.fairness import FairSemaphore
+from services.messaging.nats_connection import Subscription
 from services.messaging.pull_consumer import Handler, PullConsumer
 from services.messaging.reads import sequence_of
-from services.messaging.streams.definitions import consumer
-from services.messaging.streams.provision import ensure_consumer
+from services.messaging.streams import consumer, ensure_consumer
 from services.runtime.tasks import cancelled
 
-from .limits import Runners
 from .settings import ToolRunnerSettings
 
+_ANNOUNCE_EVERY_S = 1.0
+_MAX_SILENCE_S = 3.5
+"""An instance that has not announced itself for so long is gone."""
 logger = structlog.get_logger(__name__)
-
 _PREFIX = subjects.calls_consumer("x")[:-1]
 _CHECK_INTERVAL_S = 5.0
 _CALLS_OF_ONE_TOOL = 256
 """That this process holds at once."""
 _STOP_GRACE_S = 1.0
 """Seconds for handlings that have acknowledged their call to finish."""
+
+
+class Runners:
+    """The instances of tool_runner."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.instance = new_id()
+        """The id of this instance."""
+        self._others: dict[str, float] = {}
+        """Other instances, and when each announced itself."""
+        self._subscription: Subscription
+        self._announcing: asyncio.Task[None] | None = None
+
+    async def start(self) -> "Runners":
+        """Announce this instance every second. After the first second it takes direct calls."""
+
+        async def on_announcement(message: Msg) -> None:
+            announced = parsed(RunnerAnnouncement, message.data)
+            if announced is not None and announced.instance != self.instance:
+                self._others[announced.instance] = time.monotonic()
+
+        self._subscription = await self._bus.subscribe(subjects.runner(), on_announcement)
+
+        async def announce_for_ever() -> None:
+            # Other instances count this one before it takes calls.
+            await self._announce(leaving=True)
+            while True:
+                await asyncio.sleep(_ANNOUNCE_EVERY_S)
+                await self._announce(leaving=False)
+
+        self._announcing = self._bus.tasks.keep("runner_announcements", announce_for_ever)
+        return self
+
+    async def stop(self) -> None:
+        """Announce that this instance takes no more calls."""
+        await cancelled(self._announcing)
+        await self._announce(leaving=True)
+        await self._subscription.stop()
+
+    @property
+    def count(self) -> int:
+        """How many instances there are."""
+        oldest = time.monotonic() - _MAX_SILENCE_S
+        self._others = {instance: at for instance, at in self._others.items() if at >= oldest}
+        return 1 + len(self._others)
+
+    def stored_limit(self, spec: ToolSpec) -> int:
+        """How many stored calls of a tool all instances together make at once."""
+        return spec.concurrency if self.count == 1 else spec.concurrency - spec.concurrency // 4
+
+    def direct_limit(self, spec: ToolSpec) -> int:
+        """How many direct calls of a tool this instance makes at once.
+
+        With several instances, an unfinished call may be continued by another one. That one finds it only if the tool
+        answers `status`, as tools with a heartbeat interval do.
+        """
+        if (count := self.count) == 1:
+            return spec.concurrency
+        return 0 if spec.heartbeat_s is None else spec.concurrency // 4 // count
+
+    async def _announce(self, *, leaving: bool) -> None:
+        announcement = RunnerAnnouncement(instance=self.instance, leaving=leaving)
+        await self._bus.send(subjects.runner(), announcement.model_dump_json().encode())
+
+
+class Concurrency:
+    """Permits for the calls of each tool that this process makes, over both paths.
+
+    Stored calls wait for a permit; direct calls are declined without one.
+    """
+
+    def __init__(self) -> None:
+        self._all: FairSemaphore[str] = FairSemaphore()
+        self._direct: FairSemaphore[str] = FairSemaphore()
+
+    def take_directly(self, tool: str, limit: int, direct_limit: int) -> bool:
+        """Take a permit for a direct call, if one is free and no stored call waits for it."""
+        if not self._direct.take_now(tool, direct_limit):
+            return False
+        if self._all.take_now(tool, limit):
+            return True
+        self._direct.give_back(tool)
+        return False
+
+    async def take(self, tool: str, limit: int) -> None:
+        """Take a permit for a stored call, in the order of arrival."""
+        if not self._all.take_now(tool, limit):
+            await self._all.wait(tool)
+
+    def give_back(self, tool: str, *, direct: bool = False) -> None:
+        """Give a permit back, or pass it on to the stored call that waits longest."""
+        if direct:
+            self._direct.give_back(tool)
+        self._all.give_back(tool)
 
 
 class CallConsumers:
@@ -120,17 +223,7 @@ class CallConsumers:
                 return _tools(tools, names.checked_tool)
 
     async def _with_calls(self) -> set[str]:
-        """Return the tools whose calls are in the stream, pending or in progress."""
-        found: dict[str, int] = {}
-        if not (await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", {}))["state"]["messages"]:
-            return set()
-        while True:
-            query = {"subjects_filter": subjects.call.all, "offset": len(found)}
-            answer = await self._bus.api(f"STREAM.INFO.{subjects.CALLS}", query)
-            page = answer["state"].get("subjects") or {}
-            found |= page
-            if not page or len(found) >= answer.get("total", 0):
-                return _tools(found, subjects.called_tool)
+        return _tools(await self._bus.subjects_in(subjects.CALLS, subjects.call.all), subjects.called_tool)
 
     async def reconcile(self) -> None:
         """Create missing consumers, pull from new ones, and remove those of tools that are gone. Raises BusError."""
@@ -164,7 +257,6 @@ class CallConsumers:
         return [tool for tool, sequence in self._idle_since_call.items() if known.get(tool) == sequence]
 
     async def _is_idle(self, tool: str) -> bool:
-        """Whether the consumer of a tool has no call pending or in progress."""
         state = await self._bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer(tool)}", {})
         return not (state["num_pending"] or state["num_ack_pending"])
 

@@ -28,7 +28,7 @@ from contracts.wire.rights import OPERATOR
 from services.messaging.connection import Answerer, Bus
 from services.runtime.tasks import cancelled, code_locations
 from services.shared.tools.catalogue import Catalogue, refused_tools
-from services.tool_runner.artifacts.arguments import check_arguments
+from services.tool_runner.artifacts.access import check_arguments
 from services.tool_runner.calls.commands import Pause
 from services.tool_runner.calls.history import RunWatches
 from services.tool_runner.check_rules import (

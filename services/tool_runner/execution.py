@@ -18,18 +18,18 @@ from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.shared import metrics
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.json_values import wire_size
 from services.shared.tools.approvals import is_allowed
 from services.shared.tools.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
+from services.tool_runner.artifacts.access import StoreAccess, check_arguments, read_artifact, resolve
+from services.tool_runner.artifacts.store import ToolImages
+from services.tool_runner.call_consumers import Concurrency, Runners
+from services.tool_runner.calls.commands import Pause
 from services.tool_runner.calls.history import RunWatch, RunWatches
 
-from .artifacts.arguments import check_arguments, resolve
-from .artifacts.images import ToolImages
 from .artifacts.store import CallArtifacts, StoredResult
-from .artifacts.store_access import StoreAccess, read_artifact
 from .calls import history
-from .calls.commands import Pause
 from .calls.progress import CallProgress
 from .errors import (
     AlreadyCompleted,
@@ -43,7 +43,6 @@ from .errors import (
     RunEnded,
     UnknownTool,
 )
-from .limits import Concurrency, Runners
 from .results import outcomes
 from .results.outcomes import RoundEnd, elapsed_ms, in_thread_if_large, paused, read_pause
 from .settings import ToolRunnerSettings
@@ -83,7 +82,7 @@ class CallExecutor:
         self._concurrency = Concurrency()
         self._reconnected_at = float("-inf")
 
-        async def on_reconnect() -> None:
+        def on_reconnect() -> None:
             self._reconnected_at = time.monotonic()
 
         bus.on_reconnect.append(on_reconnect)

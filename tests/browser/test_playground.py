@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from runwire.local.launch import remembered
+from services.gateway.auth.guard import COOKIE
 from services.gateway.auth.key_lines import new_key
-from services.gateway.auth.tickets import COOKIE
 from tests.browser.page_tools import LARGE
 from tests.support.builds import INSTALL, build, built_typescript
 from tests.support.model_server import ModelServer, Say, action, answer

@@ -56,7 +56,7 @@ def users(names: set[str]) -> set[str]:
         if used_in(path)[0] & names:
             (found if place.parts[1] in SERVICES else shared).add(place)
     # Every service provisions; that is no use.
-    modules = {".".join(place.with_suffix("").parts) for place in shared} - {"services.messaging.streams.definitions"}
+    modules = {".".join(place.with_suffix("").parts) for place in shared} - {"services.messaging.streams"}
     found |= {place for path, place in paths.items() if used_in(path)[1] & modules}
     return {place.parts[1] for place in found} & {*SERVICES}
 

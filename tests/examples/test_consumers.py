@@ -14,8 +14,7 @@ from contracts.wire import subjects
 from contracts.wire.records import Record
 from contracts.wire.rights import OPERATOR
 from services.messaging.connection import Bus
-from services.messaging.streams.definitions import STREAMS
-from services.messaging.streams.provision import provision
+from services.messaging.streams import STREAMS, provision
 from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program
 from tests.support.buses import processed
 from tests.support.gateways import Writer, serving

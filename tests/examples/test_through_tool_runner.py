@@ -15,7 +15,7 @@ from contracts.wire.records import EVENTS_HEADER, Record
 from contracts.wire.rights import PROVISIONER
 from contracts.wire.subject import PLANNER, TOOL_RUNNER
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
+from services.messaging.streams import provision
 from tests.examples.conftest import EXAMPLES, Running, Start, bus_of, new_credential, program
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until

@@ -16,7 +16,7 @@ import httpx
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from runwire.client.event_stream import SseDecoder
-from services.gateway.protocols.events.encoder import Cursor
+from services.gateway.protocols.events.stream import Cursor
 from tests.support.buses import provisioned
 from tests.support.gateways import serving
 from tests.support.model_server import ModelServer, Say, action, answer

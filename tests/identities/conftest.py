@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from services.messaging.streams.provision import provision
+from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
 from tests.identities.scene import Scene
 from tests.identities.users import add_tools_and_listeners

@@ -8,7 +8,7 @@ import pytest
 from contracts.asyncapi import CHANNELS
 from contracts.wire import keys
 from contracts.wire.subjects import bucket_stream
-from services.messaging.streams.definitions import BUCKETS, STREAMS
+from services.messaging.streams import BUCKETS, STREAMS
 from services.planner.upkeep.deletions import Deletions, sweep
 from services.shared.artifacts.client import ArtifactClient
 from tests.identities import expected

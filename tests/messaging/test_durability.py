@@ -6,7 +6,7 @@ import pytest
 
 from contracts.wire import subjects
 from contracts.wire.names import new_id
-from services.messaging.streams.provision import missing
+from services.messaging.streams import missing
 from tests.support.buses import connected, provisioned
 from tests.support.nats_server import NatsServer
 

@@ -13,8 +13,7 @@ from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.messaging.connection import Bus
 from services.messaging.errors import Misconfigured, Unavailable
 from services.messaging.provisioner.__main__ import provision_once
-from services.messaging.streams.definitions import BUCKETS, STREAMS
-from services.messaging.streams.provision import missing
+from services.messaging.streams import BUCKETS, STREAMS, missing
 from services.runtime.settings import BusSettings
 from tests.support.buses import connected
 from tests.support.nats_server import NatsServer

@@ -9,7 +9,7 @@ from contracts.wire.names import new_id
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery, PullConsumer
-from services.messaging.streams.definitions import PLANNER_INBOX
+from services.messaging.streams import PLANNER_INBOX
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from nats.aio.client import Client
 
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import missing, provision
+from services.messaging.streams import missing, provision
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
 

@@ -34,7 +34,7 @@ from services.planner.models.refusals import WithoutRefusedFields
 from services.planner.settings import PlannerSettings
 from services.shared.runs.run_follower import RunFollower
 from services.shared.tools.catalogue import Catalogue
-from services.tool_runner import direct_calls as runner_side
+from services.tool_runner import handlers as runner_side
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings

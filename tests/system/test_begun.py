@@ -15,7 +15,7 @@ from contracts.wire import subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
-from services.messaging.streams.definitions import PLANNER_REQUESTS
+from services.messaging.streams import PLANNER_REQUESTS
 from tests.support.model_server import Say
 from tests.support.nats_server import NatsServer
 from tests.support.stack import Stack

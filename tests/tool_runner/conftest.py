@@ -24,7 +24,7 @@ from runwire.serving import serve
 from runwire.tools import Tool
 from services.messaging.connection import Bus
 from services.shared.tools.catalogue import Catalogue
-from services.tool_runner import direct_calls
+from services.tool_runner import handlers
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings
@@ -38,7 +38,7 @@ from tests.support.stores import Store, serving
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-direct_calls._LEAVING_S = 0.01
+handlers._LEAVING_S = 0.01
 """Hundreds of tests stop a tool runner that nobody sends a call meanwhile."""
 
 

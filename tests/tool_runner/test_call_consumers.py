@@ -10,8 +10,7 @@ from contracts.wire import subjects
 from runwire import tool
 from runwire.serving import serve
 from services.messaging.connection import Bus
-from services.messaging.streams.definitions import consumer
-from services.messaging.streams.provision import ensure_consumer, provision
+from services.messaging.streams import consumer, ensure_consumer, provision
 from services.shared.tools import catalogue as reading
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner import call_consumers

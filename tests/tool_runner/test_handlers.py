@@ -14,7 +14,7 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from contracts.wire.faults import Fault
 from runwire import ToolContext, tool
-from services.tool_runner.limits import Concurrency
+from services.tool_runner.call_consumers import Concurrency
 from tests.support.waiting import wait_until
 
 from .conftest import Planner, Serve, Start

@@ -18,8 +18,7 @@ from runwire.serving.caller_clock import STALL_S
 from services.messaging import dead_letters
 from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery
-from services.messaging.streams.definitions import consumer
-from services.messaging.streams.provision import ensure_consumer
+from services.messaging.streams import consumer, ensure_consumer
 from tests.support.buses import connected, processed
 from tests.support.forked import Forked
 from tests.support.nats_server import NatsServer

@@ -8,7 +8,7 @@ import pytest
 
 from runwire import tool
 from runwire.serving import serve
-from services.messaging.streams.provision import provision
+from services.messaging.streams import provision
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings

@@ -5,7 +5,7 @@ Rule 2: the id of an image follows from its run, its position and its bytes, so 
 Rule 3: an artifact of the namespace `input_image` was cleaned before; it is referred to as it is.
 Rule 4: no log record and no error contains anything of an image.
 Rule 5: an artifact of a session is shown in that session only; one without a session, in every run of its tenant. One
-that the caller may not see does not exist (`artifacts/access`).
+that the caller may not see does not exist (`reading`).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import structlog
 from contracts.artifacts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType, image_type
 from contracts.artifacts.references import ArtifactRef
 from contracts.wire.names import image_id
-from services.gateway.artifacts.access import ArtifactAccess
+from services.gateway.artifacts.reading import ArtifactAccess
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import ImageInvalid, ImageTooLarge, InvalidInput, Problem, TryAgain
 from services.gateway.settings import GatewaySettings
@@ -174,7 +174,6 @@ def _prefix(data: str) -> re.Match[str] | None:
 
 
 def _decoded_size(image: ImageInput) -> int:
-    """Return how many bytes the base64 of an image encodes."""
     data = image.data or ""
     prefix = _prefix(data)
     return (len(data) - (prefix.end() if prefix else 0)) // 4 * 3 - data[-2:].count("=")

@@ -7,11 +7,16 @@ from pydantic import BaseModel, Field
 
 from contracts.artifacts.images import INPUT_IMAGE
 from contracts.artifacts.references import ArtifactRef, StoredArtifact
-from services.gateway.artifacts.downloads import headers_of, is_compressed, matching_etag, range_of, streamed
-from services.gateway.artifacts.uploads import read_upload
+from services.gateway.artifacts.transfers import (
+    headers_of,
+    is_compressed,
+    matching_etag,
+    range_of,
+    read_upload,
+    streamed,
+)
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.answers import address_of
-from services.gateway.edge.routing import RequestCaller, needs, new_router
+from services.gateway.edge.routing import RequestCaller, address_of, needs, new_router
 from services.gateway.errors import BodyTooLarge, InvalidInput
 from services.gateway.parts import GatewayParts, Parts
 from services.shared.artifacts.client import Wanted

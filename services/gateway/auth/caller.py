@@ -48,7 +48,7 @@ class Caller:
     tools: tuple[str, ...] | None = None
     agents: tuple[str, ...] | None = None
     ends_at: int | None = field(default=None, compare=False)
-    """Unix ms, of a request with a ticket or a login in place of the key (`auth.tickets`)."""
+    """Unix ms, of a request with a ticket or a login in place of the key (`auth.guard`)."""
 
     @property
     def budget(self) -> KeyBudget | None:

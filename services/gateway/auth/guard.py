@@ -1,4 +1,4 @@
-"""Admit requests: find the caller of each, or refuse it.
+"""Admit requests: find the caller of each, by its key, ticket or login, or refuse it.
 
 Rule 1: without keys the gateway listens on loopback only, and every request there belongs to the tenant `default`.
 Rule 2: without keys the Host must be a loopback name. A page whose own name was bound to a loopback address (DNS
@@ -9,14 +9,33 @@ Rule 4: the keys are those of the settings and those of a file, which is read ag
 compared by its bytes: no change is missed, whatever its time says, also one through a rename or a symbolic link.
 Rule 5: a file that cannot be used changes nothing: the keys stay those of the last valid one, and `/readyz` says why.
 Rule 6: a gateway that started with keys never loses them all, so it never becomes one without keys.
+
+A ticket opens one event stream without a key, for pages whose `EventSource` cannot send one. It is
+
+    <base64url of the JSON [tenant, key's name, end in Unix ms]>.<base64url of an HMAC-SHA-256>
+
+Rule 7: the HMAC covers what the ticket says, the path that it opens, and the digest of the key that asked for it. So a
+ticket opens nothing else, and is dead with its key. Its secret is the tenant's, in the bucket of runs, so that every
+gateway knows the tickets of the others. A ticket is neither stored nor logged.
+
+A login is a cookie of the playground, so that the page needs not keep the key: 32 random bytes, HttpOnly and
+SameSite=Strict. It is found only in requests of the gateway's own pages (`edge/origins`).
+
+Rule 8: its entry is found by its digest, names the key, and proves by an HMAC that it was made with this very key. It
+ends after 12 hours, with its key, and when its owner signs out.
 """
 
 import asyncio
+import base64
+import hmac
 import ipaddress
+import json
 import os
 import re
+import secrets
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,18 +43,23 @@ import structlog
 from fastapi import Request
 from starlette.datastructures import Headers
 
-from services.gateway.errors import Forbidden, KeyMissing, StartRefused
+from contracts.runs.requests import LoginEntry, TicketSecret
+from contracts.wire import keys
+from contracts.wire.names import unix_ms
+from services.gateway.errors import Forbidden, KeyMissing, StartRefused, TicketExpired
 from services.gateway.settings import GatewaySettings
+from services.messaging.kv import Bucket
 
 from .caller import KEYLESS, Caller, Keys
 from .key_lines import KeyLineInvalid, callers
-from .tickets import COOKIE, Logins, Tickets
 
 logger = structlog.get_logger(__name__)
 
 CHECK_INTERVAL_S = 1.0
 MAX_FILE_BYTES = 16 << 20
 _SETTING, _FILE = "RUNWIRE_API_KEYS", "RUNWIRE_API_KEYS_FILE"
+COOKIE = "runwire_login"
+LOGIN_S = 12 * 3600
 
 
 class KeyFile:
@@ -114,14 +138,91 @@ def _content(path: Path) -> bytes:
     return content
 
 
+class Tickets:
+    """Makes and reads tickets. `named`: returns the caller of a tenant whose key has this name."""
+
+    def __init__(self, entries: Bucket, named: Callable[[str, str], Caller | None]) -> None:
+        self._entries = entries
+        self._named = named
+        self._secrets: dict[str, bytes] = {}
+        """By tenant."""
+
+    async def new(self, caller: Caller, path: str, ends_at: int) -> str:
+        """Return a ticket for what the caller may read at a path, until then (Unix ms). Raises BusError."""
+        said = _encoded(json.dumps([caller.tenant, caller.key_id, ends_at]).encode())
+        return f"{said}.{await self._signature(caller, said, path)}"
+
+    async def caller(self, ticket: str, path: str) -> Caller:
+        """Return who asked for a ticket of this path. Raises KeyMissing, TicketExpired and BusError."""
+        said, _, signature = ticket.partition(".")
+        try:
+            tenant, name, ends_at = json.loads(base64.urlsafe_b64decode(said + "=" * (-len(said) % 4)))
+            caller = self._named(tenant, name)
+        except (ValueError, TypeError, RecursionError):
+            raise KeyMissing from None
+        if caller is None or not hmac.compare_digest(
+            signature.encode(), (await self._signature(caller, said, path)).encode()
+        ):
+            raise KeyMissing
+        if unix_ms() >= ends_at:
+            raise TicketExpired
+        return replace(caller, ends_at=ends_at)
+
+    async def _signature(self, caller: Caller, said: str, path: str) -> str:
+        if (secret := self._secrets.get(caller.tenant)) is None:
+            made = TicketSecret(secret=secrets.token_hex(32))
+            stored = await self._entries.get_or_make(keys.ticket_secret(caller.tenant), made)
+            secret = self._secrets[caller.tenant] = bytes.fromhex(stored.secret)
+        return _encoded(hmac.digest(secret, f"{said}\n{caller.digest}\n{path}".encode(), "sha256"))
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+class Logins:
+    """Makes, opens and ends them. `named`: returns the caller of a tenant whose key has this name."""
+
+    def __init__(self, entries: Bucket, named: Callable[[str, str], Caller | None]) -> None:
+        self._entries = entries
+        self._named = named
+
+    async def new(self, caller: Caller) -> str:
+        """Return the cookie's value. Raises BusError."""
+        login = secrets.token_urlsafe(32)
+        entry = LoginEntry(
+            tenant=caller.tenant, key_id=caller.key_id, proof=_proof(login, caller), ends_at=unix_ms() + LOGIN_S * 1000
+        )
+        await self._entries.put(keys.login_key(login), entry, ttl_s=LOGIN_S)
+        return login
+
+    async def caller(self, login: str) -> Caller:
+        """Return who signed in. Raises KeyMissing and BusError."""
+        entry = (await self._entries.get(keys.login_key(login))).parsed(LoginEntry)
+        caller = self._named(entry.tenant, entry.key_id) if entry else None
+        if entry is None or caller is None or unix_ms() >= entry.ends_at:
+            raise KeyMissing
+        if not hmac.compare_digest(entry.proof, _proof(login, caller)):
+            raise KeyMissing
+        return replace(caller, ends_at=entry.ends_at)
+
+    async def end(self, login: str) -> None:
+        """End a login, if there is one. Raises BusError."""
+        await self._entries.delete(keys.login_key(login))
+
+
+def _proof(login: str, caller: Caller) -> str:
+    return hmac.digest(login.encode(), caller.digest.encode(), "sha256").hex()
+
+
 OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/openapi.json", "/docs", "/playground"})
 """Answered without a key: they show nothing of any tenant, and change nothing."""
 OPEN_ROUTES = frozenset({"/playground/assets/{name}"})
 """Files of the playground, in the same way."""
 SIGNED_ROUTES = frozenset({"/v1/hooks/{schedule_id}"})
-"""Their requests are signed (`schedules/webhooks`), and need no key."""
+"""Their requests are signed (`schedules`), and need no key."""
 TICKET_ROUTES = frozenset({"/v1/runs/{run_id}/events", "/v1/sessions/{session_id}/events"})
-"""A ticket (`auth.tickets`) takes the place of the key."""
+"""A ticket takes the place of the key."""
 
 _PORT = re.compile(r":[0-9]*$", re.ASCII)
 
@@ -197,10 +298,10 @@ class Guard:
 
 def build_guard(settings: GatewaySettings) -> Guard:
     """Read the keys. Raises StartRefused for an invalid line, and for a public address without keys."""
-    keys = KeyFile(settings.api_keys, settings.api_keys_file)
-    if not keys.current and not is_loopback(settings.host):
+    key_file = KeyFile(settings.api_keys, settings.api_keys_file)
+    if not key_file.current and not is_loopback(settings.host):
         raise StartRefused(
             f"RUNWIRE_HOST is {settings.host}, which others can reach, and there are no API keys: "
             "set RUNWIRE_API_KEYS_FILE, or listen on 127.0.0.1."
         )
-    return Guard(keys)
+    return Guard(key_file)

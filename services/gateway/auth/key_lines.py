@@ -74,7 +74,6 @@ def callers(text: str, source: str) -> dict[str, Caller]:
 
 
 def _parsed(line: str, where: str) -> tuple[str, Caller]:
-    """Return the digest and the caller of a line."""
     tenant, _, rest = line.partition(" ")
     digest, *fields = rest.split() or [""]
     try:

@@ -1,7 +1,7 @@
 """One HTTP connection: limits that uvicorn and llhttp leave open. They apply before any route is reached.
 
 Rule 1: the head of a request arrives within `head_s` and has at most 64 KiB, or the connection is closed. Bodies have
-limits of their own (`request_body`, `uploads`).
+limits of their own (`request_body`, `transfers`).
 Rule 2: a client is disconnected when it accepts no byte for `stalled_s` although bytes wait for it. At most one write
 waits. A client that followed a run returns with its last event id.
 Rule 3: input that is not HTTP gets a problem, and so does a request whose length or host two servers could read

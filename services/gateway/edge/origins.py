@@ -9,7 +9,7 @@ a proxy that changes `Host`. Browsers do not send it to plain HTTP addresses of 
 name the `Host`. `X-Forwarded-Host` does not count: any caller can send it.
 Rule 3: a preflight is answered before a key is asked for, since browsers send none with it.
 Rule 4: browsers add no cookies for other pages (no `Access-Control-Allow-Credentials`): those send a key by themselves.
-The cookie of a login (`auth.tickets`) counts for the gateway's own page only: a request that writes names its origin,
+The cookie of a login (`auth.guard`) counts for the gateway's own page only: a request that writes names its origin,
 which browsers always do, and one that reads names no other. From anybody else it is taken off the request.
 Rule 5: the headers stand on every answer, also on problems of the connection, so `http_connection` adds them. A
 middleware would miss those, and would be called for each chunk of a stream.

@@ -5,7 +5,7 @@ other client does.
 Rule 2: the page runs its own scripts only, loads nothing from another origin, is framed by none, and turns no text into
 HTML but by its sanitiser (`trusted-types`).
 Rule 3: names of assets hold a digest of what is in them, so browsers keep them; they ask for the page each time.
-Rule 4: who shows an API key gets a cookie in its place (`auth.tickets`), on the gateway's own page alone.
+Rule 4: who shows an API key gets a cookie in its place (`auth.guard`), on the gateway's own page alone.
 """
 
 import asyncio
@@ -20,9 +20,8 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from services.gateway.auth.caller import Right
-from services.gateway.auth.tickets import COOKIE, LOGIN_S
-from services.gateway.edge.answers import accepts_gzip, address_of
-from services.gateway.edge.routing import RequestCaller, new_router
+from services.gateway.auth.guard import COOKIE, LOGIN_S
+from services.gateway.edge.routing import RequestCaller, accepts_gzip, address_of, new_router
 from services.gateway.errors import Forbidden, KeyMissing, NotFound
 from services.gateway.parts import GatewayParts
 

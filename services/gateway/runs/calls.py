@@ -10,9 +10,17 @@ from fastapi import Query, Request, Response
 from contracts.runs.requests import CallInput, RunStatus
 from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.answers import address_of, json_response
 from services.gateway.edge.request_body import read_json
-from services.gateway.edge.routing import RUN_HEADER, Form, RequestCaller, body_of, needs, new_router
+from services.gateway.edge.routing import (
+    RUN_HEADER,
+    Form,
+    RequestCaller,
+    address_of,
+    body_of,
+    json_response,
+    needs,
+    new_router,
+)
 from services.gateway.parts import GatewayParts, Parts
 
 from .accept import accept_call

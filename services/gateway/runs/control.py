@@ -18,13 +18,12 @@ from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from contracts.wire.names import new_id, run_id_for_key
 from services.gateway import errors
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.answers import json_answer
-from services.gateway.edge.routing import RequestCaller, body_of, idempotency_key, needs, new_router
+from services.gateway.edge.routing import RequestCaller, body_of, idempotency_key, json_answer, needs, new_router
 from services.gateway.parts import GatewayParts, Parts
+from services.gateway.runs.accept import digest_of, given_fields, image_digests, store_images
 
 from . import messages
 from .reader import StoredRun
-from .run_request import digest_of, given_fields, image_digests
 
 logger = structlog.get_logger(__name__)
 
@@ -94,7 +93,6 @@ async def decide(parts: Parts, request: Request, caller: Caller, run_id: str, de
 async def _decision(
     parts: Parts, request: Request, caller: Caller, run_id: str, decision: ResumeInput
 ) -> tuple[StoredRun, ResumeRequested]:
-    """Return the message of a decision, and store its images."""
     found = await parts.runs.get_to_change(caller, run_id)
     pause = next((each for each in found.pauses if each.pause_id == decision.pause_id), None)
     if pause is None:
@@ -123,7 +121,6 @@ async def _decision(
 
 
 async def _input(parts: Parts, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, InputRequested]:
-    """Read an input and store its images."""
     async with parts.bodies.read(request, InputInput) as added:
         found = await parts.runs.get_to_change(caller, run_id)
         message = InputRequested(
@@ -148,12 +145,9 @@ async def _stored(
 ) -> list[ImageRef]:
     """Store the images, unless the run has ended, and return references to them."""
     run = found.request()
-    if not images or found.has_ended:
+    if not images or run is None or found.has_ended:
         return []
-    if run is not None:
-        await parts.models.check_vision(run.model, run.agent, run.vision)
-    storing = parts.images.store(caller, found.run_id, run.session_id if run else None, images)
-    return await parts.streams.while_connected(request.receive, storing, STOPPING)
+    return await parts.streams.while_connected(request.receive, store_images(parts, caller, run, images), STOPPING)
 
 
 async def ask(parts: Parts, tenant: str, run: str, message: Message) -> ControlAnswered | None:

@@ -260,7 +260,7 @@ class Index:
         with self._known:
             self._known.executemany("DELETE FROM entries WHERE place = ? AND key = ?", gone)
 
-    async def _forget(self) -> None:
+    def _forget(self) -> None:
         """Begin anew with the next request: a server that was restored counts its messages again."""
         self._end = 0
 

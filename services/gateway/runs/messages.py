@@ -33,12 +33,11 @@ from contracts.wire import subjects
 from contracts.wire.base import parsed
 from contracts.wire.records import Record, types_in
 from services.gateway.errors import TryAgain
-from services.messaging.connection import Bus
+from services.messaging.connection import Acknowledged, Bus
 from services.messaging.errors import FULL, Refused, Unsure
 from services.messaging.fairness import TimeSlices
 from services.messaging.nats_connection import Subscription
 from services.messaging.reads import checked, sequence_of
-from services.messaging.writes import Acknowledged
 from services.shared.sessions.proposals import TRANSITIONS
 
 logger = structlog.get_logger(__name__)

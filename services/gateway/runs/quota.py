@@ -49,9 +49,7 @@ async def open_runs(bus: Bus, tenant: str) -> frozenset[str]:
     """Return the open runs of a tenant: those with a request in REQUESTS, and those with a timer. Raises BusError."""
     found = set()
     for row in (subjects.request, subjects.timer):
-        listed = {"subjects_filter": row.pattern(tenant=tenant)}
-        state = (await bus.api(f"STREAM.INFO.{row.kept_in}", listed))["state"]
-        for subject in state.get("subjects") or ():
+        for subject in await bus.subjects_in(row.kept_in, row.pattern(tenant=tenant)):
             with suppress(names.InvalidName):  # Not ours: no planner opens a run for it.
                 address = subjects.parse(subject)
                 if row is subjects.request or address.name in _RUN_TIMERS:
@@ -116,7 +114,6 @@ class RunQuota:
             count.unwritten -= 1
 
     async def _open_runs(self, tenant: str, key_id: str | None = None) -> int:
-        """Return how many runs of a tenant are open, or of one of its keys."""
         try:
             runs = await open_runs(self._bus, tenant)
             if key_id is None:

@@ -16,7 +16,6 @@ from contracts.runs.payload import FinalPayload, Reason
 from contracts.runs.requests import WAITS, LimitsInput, RunAccepted, RunInput, RunStatus, State, Waits
 from contracts.wire import subjects
 from contracts.wire.base import HttpInput
-from services.gateway.edge.answers import address_of, json_response
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import (
     RUN_HEADER,
@@ -24,8 +23,10 @@ from services.gateway.edge.routing import (
     Form,
     RequestCaller,
     accepts_events,
+    address_of,
     body_of,
     idempotency_key,
+    json_response,
     needs,
     new_router,
 )

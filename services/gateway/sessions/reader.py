@@ -260,7 +260,6 @@ class SessionReader:
 
 
 def _of_one_run(run: StoredRun) -> SessionStatus:
-    """Return the session of a run that was requested without one."""
     status = run.status()
     session_id = own_session_id(run.run_id)
     return SessionStatus(

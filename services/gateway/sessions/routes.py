@@ -19,7 +19,6 @@ from contracts.wire import keys, subjects
 from contracts.wire.base import HttpInput
 from contracts.wire.names import new_id, own_session_id, run_of_own_session
 from services.gateway.auth.caller import Caller, Right
-from services.gateway.edge.answers import json_response
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import (
     Filter,
@@ -27,6 +26,7 @@ from services.gateway.edge.routing import (
     SessionRoute,
     body_of,
     idempotency_key,
+    json_response,
     needs,
     new_router,
 )
@@ -35,8 +35,7 @@ from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs import messages
 from services.gateway.runs.control import LATER, STOPPING
 from services.gateway.runs.index import PAGE_CURSOR
-from services.shared.redaction.json_values import CUT_MARK
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.json_values import CUT_MARK, wire_size
 from services.shared.sessions.fold import after
 from services.shared.sessions.state import Session, group_view, shown_groups, task_view
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.shared.runs.pages.payload_types import counted
+from services.shared.runs.pages.page_types import counted
 
 Operations = Sequence[Mapping[str, Any]]
 _OF_ROWS = {"add": "addition", "update": "update", "delete": "deletion"}

@@ -17,13 +17,19 @@ from contracts.runs.requests import CallInput, RunStatus
 from contracts.tools.messages import ReadRequested
 from contracts.wire.faults import Fault
 from contracts.wire.names import derived_id, new_id
-from services.gateway.artifacts.downloads import SAFETY_HEADERS, disposition
 from services.gateway.artifacts.routes import DOWNLOAD, MAX_FILENAME_CHARACTERS, UPLOAD
-from services.gateway.artifacts.uploads import read_upload
+from services.gateway.artifacts.transfers import SAFETY_HEADERS, disposition, read_upload
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.answers import json_response
 from services.gateway.edge.request_body import read_json
-from services.gateway.edge.routing import RequestCaller, body_of, idempotency_key, needs, new_router, request_ids
+from services.gateway.edge.routing import (
+    RequestCaller,
+    body_of,
+    idempotency_key,
+    json_response,
+    needs,
+    new_router,
+    request_ids,
+)
 from services.gateway.errors import BodyTooLarge, IdempotencyConflict, InvalidInput, ToolFailed, TryAgain
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.calls import GOES_ON, answer_of, called
@@ -138,11 +144,7 @@ async def export_table(
 
 
 @router.post(
-    "/v1/tables/import",
-    dependencies=[needs("run")],
-    response_model=RunStatus,
-    responses=GOES_ON,
-    openapi_extra=UPLOAD,
+    "/v1/tables/import", dependencies=[needs("run")], response_model=RunStatus, responses=GOES_ON, openapi_extra=UPLOAD
 )
 async def import_table(
     parts: GatewayParts,

@@ -14,8 +14,8 @@ import structlog
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Misconfigured
 from services.messaging.nats_link import NatsLink
-from services.messaging.streams.provision import provision
-from services.runtime.logs import configure_logging
+from services.messaging.streams import provision
+from services.runtime.service import configure_logging
 from services.runtime.settings import BusSettings, misconfigured, read_settings
 
 logger = structlog.get_logger(__name__)

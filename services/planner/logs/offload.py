@@ -23,7 +23,7 @@ from services.messaging.connection import Bus
 from services.planner.run.ending import terminal
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.json_values import wire_size
 from services.shared.redaction.stored_values import as_reference, heavy_paths, to_blob
 
 logger = structlog.get_logger(__name__)

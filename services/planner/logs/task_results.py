@@ -23,7 +23,7 @@ from services.planner.conversation.encoding import middle_cut
 from services.planner.logs.offload import Offloader
 from services.planner.sessions.tasks.answers import MAX_ANSWERED_BYTES
 from services.planner.sessions.tasks.reports import REPORTED_TASKS, REPORTED_WHOLE
-from services.shared.redaction.placeholders import placeholder, placeholder_of, wire_size
+from services.shared.redaction.json_values import placeholder, placeholder_of, wire_size
 from services.shared.redaction.stored_values import as_reference
 from services.shared.runs.last_record import last_record
 from services.shared.sessions.state import Session

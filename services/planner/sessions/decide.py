@@ -45,7 +45,7 @@ from contracts.wire.names import run_of_own_session
 from services.planner.run.state.run import Begun, Place, Refused, Waiting
 from services.planner.sessions import memory, proposals
 from services.planner.sessions.tasks import machine
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.json_values import wire_size
 from services.shared.runs.causes import CAUSES
 from services.shared.sessions.fold import after
 from services.shared.sessions.state import Session

@@ -171,11 +171,7 @@ class Orphans:
 
     async def watch(self) -> None:
         """Check until cancelled."""
-
-        async def on_reconnect() -> None:
-            self._reconnected.set()
-
-        self._bus.on_reconnect.append(on_reconnect)
+        self._bus.on_reconnect.append(self._reconnected.set)
         pause_s = SOON_S
         while True:
             with contextlib.suppress(TimeoutError):

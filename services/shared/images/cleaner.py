@@ -109,7 +109,6 @@ class ImageCleaner:
         return CleanImage(kind, answer["width"], answer["height"], body)
 
     async def _run(self, data: bytes, kind: ImageType) -> tuple[int, bytes]:
-        """Return exit code and output of a worker."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", _WORKER, _FORMATS[kind], *self._limits),
             env=environment_without_settings(),

@@ -195,7 +195,6 @@ def _webp_still(data: bytes) -> bytes | None:
 
 
 def _limit_resources(pixels: int) -> None:
-    """Limit the resources of this process."""
     with suppress(ImportError, OSError, ValueError):
         import resource  # noqa: PLC0415, Windows has none
 

@@ -19,7 +19,7 @@ import orjson
 from services.runtime.check_worker import CheckTooCostly, run_check
 from services.shared.json_schema import bounds
 from services.shared.json_schema.bounds import InvalidSchema
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.json_values import wire_size
 
 __all__ = ["InvalidSchema", "certain_faults", "check_schema", "complaints"]
 

@@ -22,16 +22,15 @@ from typing import Any
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.payload import Source
 from contracts.wire.limits import MAX_EVENT_INLINE_BYTES
-from services.shared.redaction.annotations import Annotations, Node, Schema, read_annotations
-from services.shared.redaction.json_values import well_formed
-from services.shared.redaction.placeholders import (
+from services.shared.redaction.annotations import MAX_DEPTH, Annotations, Node, Schema, View, Views, read_annotations
+from services.shared.redaction.json_values import (
     declared_bytes,
     is_placeholder,
     placeholder,
     placeholder_of,
+    well_formed,
     wire_size,
 )
-from services.shared.redaction.views import MAX_DEPTH, View, Views
 
 TEXT_CHARACTERS = 4096
 """The longest text of a source. A longer snippet is cut, since sources travel in messages."""

@@ -14,9 +14,8 @@ from pydantic import ValidationError
 
 from contracts.artifacts.references import ArtifactRef, JsonType
 from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
-from services.shared.redaction.json_values import well_formed
-from services.shared.redaction.placeholders import json_type, placeholder_of, wire_size
-from services.shared.redaction.views import MAX_DEPTH
+from services.shared.redaction.annotations import MAX_DEPTH
+from services.shared.redaction.json_values import json_type, placeholder_of, well_formed, wire_size
 
 PREVIEW_CHARACTERS = 1_000
 """Characters of the beginning and of the end of a too large observation that the model reads; a setting may change

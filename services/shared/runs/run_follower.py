@@ -87,7 +87,7 @@ class Follower:
         """
         if self._subscription is None:
             self._subscription = await self._bus.receive(self._live, self._on_message)
-            self._bus.on_reconnect.append(self._on_reconnect)
+            self._bus.on_reconnect.append(self.read_back)
             self._stale = not is_new
             self._check_in(_FIRST_CHECK_S)
 
@@ -100,7 +100,7 @@ class Follower:
         """Unsubscribe, if that was not done."""
         if self._subscription is not None:
             subscription, self._subscription = self._subscription, None
-            self._bus.on_reconnect.remove(self._on_reconnect)
+            self._bus.on_reconnect.remove(self.read_back)
             if self._check is not None:
                 self._check.cancel()
             await subscription.stop()
@@ -128,9 +128,6 @@ class Follower:
             self._buffered_bytes += len(message.data)
             self._buffer.append(message)
             self._wake()
-
-    async def _on_reconnect(self) -> None:
-        self.read_back()
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():

@@ -10,7 +10,7 @@ from typing import Any
 from contracts.sessions import proposals as facts
 from contracts.sessions.proposals import ProposalState
 from contracts.wire.base import Message
-from services.shared.runs.pages.payload_types import one_line
+from services.shared.runs.pages.page_types import one_line
 
 MAX_KEPT = 50
 _OF_OPERATION = re.compile(r"@operations\[([0-9]{1,9})\]")

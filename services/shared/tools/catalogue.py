@@ -77,7 +77,7 @@ class Catalogue:
                 self._changed.set()
 
         self._subscription = await self._bucket.watch(keys.live_tool.all, on_change)
-        self._bus.on_reconnect.append(self._on_reconnect)
+        self._bus.on_reconnect.append(self._changed.set)
         await self._bus.until_answered(lambda: self._read_back(forget=True))
         self._watcher = self._bus.tasks.keep("catalogue", self._watch)
         return self
@@ -85,8 +85,8 @@ class Catalogue:
     async def stop(self) -> None:
         """Stop following changes. Known tools stay readable."""
         await cancelled(self._watcher)
-        if self._on_reconnect in self._bus.on_reconnect:
-            self._bus.on_reconnect.remove(self._on_reconnect)
+        if self._changed.set in self._bus.on_reconnect:
+            self._bus.on_reconnect.remove(self._changed.set)
         await self._subscription.stop()
 
     def live(self) -> dict[str, ToolSpec]:
@@ -119,9 +119,6 @@ class Catalogue:
                 self.pinned.pop(next(iter(self.pinned)))
             self.pinned[digest] = spec
         return spec
-
-    async def _on_reconnect(self) -> None:
-        self._changed.set()
 
     async def _watch(self) -> None:
         while True:

@@ -117,8 +117,14 @@ class RowsApply:
     def run(self, operations: Sequence[tuple[int, Any]]) -> dict[str, Any]:
         """Carry out operations, each with its number in the proposal. Raises Refused, code `table_not_found`."""
         errors = [] if operations else ["operations_empty@operations"]
+
+        def checked(connection: sa.Connection) -> list[dict[str, Any]]:
+            self._seen = SeenRows()  # It may be repeated.
+            table = catalog.find(connection, self._tenant, self._table_id)
+            return [self._noted(self._outcome(connection, number, given, table)) for number, given in operations]
+
         if self._check_only:
-            found = self._database.read(partial(self._checked, operations=operations))
+            found = self._database.read(checked)
         else:
             found = [
                 self._noted(self._database.write(partial(self._outcome, number=number, given=given)))
@@ -128,11 +134,6 @@ class RowsApply:
             errors.append("no_valid_operations@operations")
         table = self._database.read(lambda connection: catalog.find(connection, self._tenant, self._table_id))
         return _report("data", table, found, errors)
-
-    def _checked(self, connection: sa.Connection, operations: Sequence[tuple[int, Any]]) -> list[dict[str, Any]]:
-        self._seen = SeenRows()  # It may be repeated.
-        table = catalog.find(connection, self._tenant, self._table_id)
-        return [self._noted(self._outcome(connection, number, given, table)) for number, given in operations]
 
     def _noted(self, outcome: dict[str, Any]) -> dict[str, Any]:
         """Note what the operations after this one must know of it."""

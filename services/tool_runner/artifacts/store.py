@@ -1,4 +1,4 @@
-"""Store the artifacts of a call's result (docs/artifacts.md#where-the-bytes-are).
+"""Store the artifacts of a call's result (docs/artifacts.md#where-the-bytes-are), images with nothing but their pixels.
 
 Rule 1: values above 32 KiB, and the largest of those that exceed 128 KiB together, are stored and replaced by
 references.
@@ -11,17 +11,23 @@ Rule 5: bytes, and an artifact with a key, are stored whatever their size. While
 small ones stay in the message.
 Rule 6: data that a tool wrote in the form of a reference is stored too, with what surrounds it. So everything of that
 form among an outcome's artifacts was stored here, and whoever follows it comes to the tool's data.
+Rule 7: an image artifact (bytes, base64 text, or an assembled stream) leaves the tool runner cleaned as the gateway
+cleans those of users, or is dropped. A warning of the run names what was dropped; the call succeeds. Images inside a
+larger JSON value are not changed: no reader treats them as images.
 """
 
+import asyncio
+import base64
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, get_args
 
 import orjson
 import structlog
 
+from contracts.artifacts.images import ImageType, image_in, image_type
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import ArtifactStored
 from contracts.tools.messages import CallRequested
@@ -30,22 +36,21 @@ from contracts.wire.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.errors import Refused
 from services.shared.artifacts.client import ArtifactClient, Description
-from services.shared.artifacts.errors import ArtifactFailed, ArtifactTooLarge, StorageUnavailable
-from services.shared.redaction.json_values import plain
-from services.shared.redaction.placeholders import stored_size, wire_size
+from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
+from services.shared.images.cleaner import CleaningFailed, ImageCleaner, ImageRefused, ImageSettings, too_heavy
+from services.shared.redaction.json_values import plain, stored_size, wire_size
 from services.shared.redaction.separation import dotted
 from services.shared.redaction.stored_values import heavy_paths, holds_reference, shortened
 from services.shared.tools.builtin import OBSERVATION
-from services.tool_runner.artifacts.images import Cleaned, ToolImages
+from services.tool_runner.artifacts.access import StoreAccess, assembled, store_value
 from services.tool_runner.calls.progress import STREAM_TTL_S, FinishedStream
 from services.tool_runner.errors import ArtifactStoreFailed, InvalidResult, ResultTooLarge
 from services.tool_runner.settings import ToolRunnerSettings
 
-from .store_access import StoreAccess, assembled, store_value
-
-T = TypeVar("T")
 logger = structlog.get_logger(__name__)
 
+_TYPES = frozenset(get_args(ImageType))
+T = TypeVar("T")
 RESULT = dotted(())
 PAYLOAD = "payload"
 """Where the payload of a pause is stored, among the artifacts of its call."""
@@ -53,6 +58,96 @@ _MAX_REFERENCES = 1000
 """References in one outcome."""
 _SMALL_PATIENCE_S = 2.0
 """Seconds to wait for the store before a value stays in the message that is small enough for it."""
+
+
+class Put(Protocol):
+    """Stores bytes as the artifact of a call at a path."""
+
+    async def __call__(self, path: str, data: bytes) -> ArtifactRef:
+        """Return the reference. Raises ArtifactFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """Artifacts whose images contain nothing but pixels."""
+
+    artifacts: dict[str, Any]
+    warnings: list[str]
+    changed: bool
+
+
+class ToolImages:
+    """Cleans images; a few at once for all calls together."""
+
+    def __init__(self, limits: ImageSettings) -> None:
+        self._cleaner = ImageCleaner(limits)
+        self._max_bytes = limits.max_image_bytes
+
+    async def clean(
+        self, tool: str, tenant: str, artifacts: Mapping[str, Any], client: ArtifactClient, put: Put
+    ) -> Cleaned:
+        """Return the artifacts of a call with cleaned images. Raises ArtifactFailed."""
+        warnings: dict[str, str] = {}
+
+        async def one(path: str, value: Any) -> Any:
+            try:
+                return await self._one(path, value, tenant, client, put)
+            except ImageRefused as refusal:
+                warnings[path] = f"image_dropped: {path} of {tool}: {refusal.reason}"
+                logger.info("image_refused", reason=refusal.reason)
+            except CleaningFailed as failure:
+                warnings[path] = f"image_dropped: {path} of {tool}: {failure}"
+            return None
+
+        found = dict(
+            zip(artifacts, await asyncio.gather(*(one(path, value) for path, value in artifacts.items())), strict=True)
+        )
+        kept = {path: value for path, value in found.items() if path not in warnings}
+        changed = any(found[path] is not value for path, value in artifacts.items())
+        return Cleaned(kept, [warnings[path] for path in artifacts if path in warnings], changed)
+
+    async def _one(self, path: str, value: Any, tenant: str, client: ArtifactClient, put: Put) -> Any:
+        """Return the cleaned value, or the value itself if it is not an image.
+
+        Raises ImageRefused, CleaningFailed, ArtifactFailed.
+        """
+        match value:
+            case bytes():
+                return value if image_type(value) is None else await self._clean(value)
+            case str():
+                data = await asyncio.to_thread(image_in, value) if len(value) > self._max_bytes else image_in(value)
+                return base64.b64encode(await self._clean(data)).decode() if data else value
+            case ArtifactRef(mime_type=kind) if kind in _TYPES:
+                return await self._stored(path, value, tenant, client, put)
+        return value
+
+    async def _stored(self, path: str, ref: ArtifactRef, tenant: str, client: ArtifactClient, put: Put) -> ArtifactRef:
+        if ref.size > self._max_bytes:
+            await _forget(tenant, ref, client)
+            raise ImageRefused(too_heavy(ref.size, self._max_bytes), too_large=True)
+        try:
+            _, data = await client.read(tenant, ref.artifact_id, limit=self._max_bytes)
+            kept = await put(path, await self._clean(data))
+        except ImageRefused:
+            await _forget(tenant, ref, client)
+            raise
+        if kept.artifact_id != ref.artifact_id:
+            await _forget(tenant, ref, client)
+        return kept
+
+    async def _clean(self, data: bytes) -> bytes:
+        kind = image_type(data)
+        if kind is None:
+            return data
+        async with self._cleaner.slots:
+            return (await self._cleaner.clean(data, kind)).data
+
+
+async def _forget(tenant: str, ref: ArtifactRef, client: ArtifactClient) -> None:
+    try:
+        await client.delete(tenant, ref.artifact_id)
+    except ArtifactNotFound:
+        return  # An earlier handling of this call deleted it.
 
 
 @dataclass(frozen=True, slots=True)

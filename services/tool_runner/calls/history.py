@@ -101,7 +101,7 @@ class RunWatches:
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-        async def on_reconnect() -> None:
+        def on_reconnect() -> None:
             for run in self._watching:
                 self._spawn(self._check(run))
 

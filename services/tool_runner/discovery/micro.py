@@ -27,10 +27,10 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from contracts.wire import names, subjects
-from services.messaging import dead_letters, request_reply
+from services.messaging import dead_letters, nats_patches
 from services.messaging.connection import Bus
 from services.messaging.errors import NATS_ERRORS
-from services.messaging.nats_patches.headers import FORGED
+from services.messaging.nats_patches import FORGED
 from services.runtime.tasks import cancelled, is_set_within, start_in
 
 from .announcements import Announcement, InvalidAnnouncement, read_announcement
@@ -90,7 +90,7 @@ class Round:
 
     async def _subscribe(self, subject: str, handle: Callable[[Msg], None], limit: int) -> None:
         with suppress(*NATS_ERRORS):
-            subscription = self._subscriptions[subject] = await request_reply.subscribe(self._bus.nc, subject, handle)
+            subscription = self._subscriptions[subject] = await nats_patches.subscribe(self._bus.nc, subject, handle)
             await subscription.unsubscribe(limit)
 
     async def _end(self, subject: str) -> None:
@@ -168,15 +168,12 @@ class MicroDiscovery:
     async def start(self) -> "MicroDiscovery":
         """Start to request announcements."""
 
-        async def on_reconnect() -> None:
-            self._request_now.set()
-
         async def follow_hints() -> None:
             while True:
                 of, tool = await self._hints.get()
                 await of.request(tool)
 
-        self._bus.on_reconnect.append(on_reconnect)
+        self._bus.on_reconnect.append(self._request_now.set)
         self._tasks = [
             self._bus.tasks.keep("discovery_rounds", self._request),
             self._bus.tasks.keep("discovery_hints", follow_hints),

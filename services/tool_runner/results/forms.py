@@ -22,8 +22,16 @@ from typing import Any, cast
 from contracts.artifacts.references import ArtifactRef, JsonType
 from contracts.tools.messages import MAX_OWN_ID_CHARACTERS, ArtifactPreview, CallRequested, RespondedArtifact, ToolSpec
 from runwire.plans.schema_graph import schema_at, steps_of
-from services.shared.redaction.json_values import canonical_json, plain, well_formed
-from services.shared.redaction.placeholders import is_placeholder, json_type, placeholder, stored_size, wire_size
+from services.shared.redaction.json_values import (
+    canonical_json,
+    is_placeholder,
+    json_type,
+    placeholder,
+    plain,
+    stored_size,
+    well_formed,
+    wire_size,
+)
 from services.shared.redaction.separation import Path, SeparatedResult, dotted
 from services.shared.redaction.stored_values import stored_text
 
@@ -157,10 +165,7 @@ def preview_of(shown: Any, artifact: Any) -> ArtifactPreview:
     while (size := wire_size(head)) > _MAX_HEAD_BYTES:
         head = head[: len(head) * _MAX_HEAD_BYTES // size]
     return ArtifactPreview(
-        json_type=cast("JsonType", json_type(artifact)),
-        size=stored_size(artifact),
-        counts=_counts(shown),
-        head=head,
+        json_type=cast("JsonType", json_type(artifact)), size=stored_size(artifact), counts=_counts(shown), head=head
     )
 
 

@@ -27,8 +27,7 @@ from services.runtime import exact_json
 from services.shared.artifacts.client import Description
 from services.shared.json_schema.checks import InvalidSchema, check_schema, complaints
 from services.shared.redaction.annotations import AnnotationCache
-from services.shared.redaction.json_values import plain
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.json_values import plain, wire_size
 from services.shared.redaction.separation import SeparatedResult, dotted, restore, separate
 from services.tool_runner.artifacts.store import CallArtifacts, StoredResult
 from services.tool_runner.calls.progress import CallProgress

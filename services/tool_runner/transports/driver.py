@@ -17,13 +17,7 @@ from typing import Any, Protocol, assert_never
 import structlog
 
 from contracts.artifacts.references import BytesGiven, BytesWanted
-from contracts.tools.messages import (
-    CallQuestion,
-    CallRequested,
-    ResultRejected,
-    ToolCall,
-    ToolSpec,
-)
+from contracts.tools.messages import CallQuestion, CallRequested, ResultRejected, ToolCall, ToolSpec
 from contracts.wire.base import parsed
 from contracts.wire.faults import Fault
 from contracts.wire.names import unix_ms
@@ -146,10 +140,7 @@ class ToolCaller:
         """
         queue = EventQueue(self.settings.max_result_bytes + _MAX_OTHER_REPLIES_BYTES)
         transport = self._transport_of(prepared.spec)
-        with (
-            transport.connect(prepared.spec, queue) as connection,
-            watch.on_end(lambda: queue.put(events.RunEnded())),
-        ):
+        with transport.connect(prepared.spec, queue) as connection, watch.on_end(lambda: queue.put(events.RunEnded())):
             queue.put(events.Started(prepared.may_have_begun, prepared.checked_at, prepared.may_be_unread))
             driver = _CallDriver(self, transport, connection, queue, prepared, progress)
             try:

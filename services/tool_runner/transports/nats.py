@@ -33,7 +33,7 @@ from contracts.wire.limits import MAX_INLINE_BYTES
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.nats_connection import Subscription
-from services.messaging.nats_patches.headers import FORGED
+from services.messaging.nats_patches import FORGED
 from services.runtime.tasks import start_in
 from services.shared.artifacts.requests import header_value
 from services.shared.redaction.json_values import cut
@@ -194,7 +194,7 @@ class Answers:
         self._pings[subject] = now, [(queue, request)]
         await self.send(tool, subject, b"", queue, request, self._pings[subject][1])
 
-    async def on_reconnect(self) -> None:
+    def on_reconnect(self) -> None:
         """Report a new connection to every call."""
         for queue in self._open:
             queue.put(events.Reconnected())

@@ -12,7 +12,7 @@ from typing import Any
 
 from contracts.wire.names import new_id
 from services.gateway.tables import proposal_view
-from services.shared.runs.pages import payload_types
+from services.shared.runs.pages import page_types
 from services.shared.runs.pages.registry import load_pages
 from services.tables import catalog, rows, values
 from services.tables.database import Database
@@ -49,7 +49,7 @@ def validate_schema(given: dict[str, Any]) -> dict[str, Any]:
         return errors
     found = column_rules.check(given["data"], columns_of(given["table"]), catalog.new_column_id)
     codes = {error.partition("@")[0] for error in found.errors}
-    assert set(payload_types.SCHEMA_PROPOSAL.faults(given["data"])[:1]) <= codes
+    assert set(page_types.SCHEMA_PROPOSAL.faults(given["data"])[:1]) <= codes
     names = {} if found.errors else {"resulting_columns": [each.name for each in found.columns]}
     return {"valid": not found.errors, "errors": found.errors, "warnings": found.warnings, **names}
 
@@ -58,7 +58,7 @@ def validate_data(given: dict[str, Any]) -> dict[str, Any]:
     """The page, the envelope, then each operation, by the tables themselves."""
     if errors := unavailable(given, "data_proposal"):
         return errors
-    faults = [f"{code}@operations" for code in payload_types.DATA_PROPOSAL.faults(given["data"])]
+    faults = [f"{code}@operations" for code in page_types.DATA_PROPOSAL.faults(given["data"])]
     outcomes: list[dict[str, Any]] = []
     if not faults:
         report = run(given["table"], list(enumerate(given["data"]["operations"])), check_only=True)
@@ -154,7 +154,7 @@ def action_bar(given: dict[str, Any]) -> dict[str, Any]:
 
 def manifest(given: dict[str, Any]) -> dict[str, Any]:
     """The list of the payloads that a conversation has, of its answers alone."""
-    return {"manifest": payload_types.manifest(list(payloads_in(given)))}
+    return {"manifest": page_types.manifest(list(payloads_in(given)))}
 
 
 def payloads_in(value: Any) -> Iterator[dict[str, Any]]:
@@ -175,5 +175,5 @@ OPS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "manifest": manifest,
     "render_schema": lambda given: proposal_view.render_schema(given["columns"], given),
     "dismiss": lambda given: proposal_view.render_outcome(len(given["operations"]), None),
-    "summarize": lambda given: {"summary": payload_types.summary(given["type"], given["data"])},
+    "summarize": lambda given: {"summary": page_types.summary(given["type"], given["data"])},
 }

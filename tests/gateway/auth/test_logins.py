@@ -7,7 +7,7 @@ import pytest
 
 from contracts.wire import keys
 from contracts.wire.names import unix_ms
-from services.gateway.auth import tickets
+from services.gateway.auth import guard
 from services.gateway.auth.key_lines import new_key
 from tests.support.gateways import Served, serving
 from tests.support.nats_server import NatsServer
@@ -44,7 +44,7 @@ async def test_a_cookie_stands_for_the_key(keyed: Served) -> None:
     """The page cannot read it, other pages cannot send it, and it holds nothing of the key."""
     answer = await signed_in(keyed)
     value, *settings = answer.headers["set-cookie"].split("; ")
-    assert set(settings) == {"HttpOnly", "SameSite=strict", "Path=/", f"Max-Age={tickets.LOGIN_S}"}
+    assert set(settings) == {"HttpOnly", "SameSite=strict", "Path=/", f"Max-Age={guard.LOGIN_S}"}
     assert answer.headers["cache-control"] == "no-store"
     assert KEY not in value
     said = (await keyed.http.get("/v1/login", headers=OWN)).json()
@@ -104,19 +104,19 @@ async def test_no_other_page_reads_with_it(keyed: Served) -> None:
 async def test_it_ends(shared_nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its key, also if another one has its name by then; when somebody signs out; and after its time."""
     async with serving(shared_nats.url, api_keys=LINE) as one, serving(shared_nats.url, api_keys=OTHERS_LINE) as other:
-        cookie = (await signed_in(one)).cookies[tickets.COOKIE]
-        shown = {**OWN, "Cookie": f"{tickets.COOKIE}={cookie}"}
+        cookie = (await signed_in(one)).cookies[guard.COOKIE]
+        shown = {**OWN, "Cookie": f"{guard.COOKIE}={cookie}"}
         assert (await other.http.get("/v1/login", headers=shown)).status_code == 401
         assert (await one.http.get("/v1/login", headers={**shown, "Authorization": "Bearer x"})).status_code == 401
         out = await one.http.delete("/v1/login", headers=page_of(one))
         assert (out.status_code, "Max-Age=0" in out.headers["set-cookie"]) == (204, True)
         assert (await one.http.get("/v1/login", headers=shown)).status_code == 401
-        monkeypatch.setattr(tickets, "unix_ms", lambda: 0)
+        monkeypatch.setattr(guard, "unix_ms", lambda: 0)
         await signed_in(one)
         monkeypatch.undo()
         assert (await one.http.get("/v1/login", headers=OWN)).status_code == 401
         for forged in ("", "x", cookie[:-1], "é"):
-            raw = [(b"Cookie", f"{tickets.COOKIE}={forged}".encode())]
+            raw = [(b"Cookie", f"{guard.COOKIE}={forged}".encode())]
             assert (await one.http.get("/v1/login", headers=raw)).status_code == 401
         stored = await one.parts.entries.get(keys.login_key(cookie))
         assert not stored.data

@@ -18,7 +18,7 @@ from contracts.wire.names import new_id
 from runwire.client import Client
 from services.gateway.auth.caller import KEYLESS
 from services.gateway.edge.routing import RequestIds
-from services.gateway.runs.run_request import run_request
+from services.gateway.runs.accept import run_request
 from services.messaging.connection import Bus
 from services.messaging.reads import DirectReader
 from tests.support.gateways import Served, Writer

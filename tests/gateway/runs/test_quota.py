@@ -15,7 +15,7 @@ from services.gateway.runs.index import Deletions
 from services.gateway.runs.quota import RunQuota, open_runs
 from services.gateway.runs.reader import RunReader
 from services.messaging.connection import Bus
-from services.messaging.streams.provision import provision
+from services.messaging.streams import provision
 from tests.support.buses import provisioned
 from tests.support.gateways import serving
 from tests.support.nats_server import NatsServer

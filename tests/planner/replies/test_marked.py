@@ -9,7 +9,7 @@ import pytest
 from services.planner.replies.marked.blocks import Page
 from services.planner.replies.marked.scanner import MAX_BLOCK_BYTES, MAX_COMPARED, Echoes, MarkerScanner
 from services.planner.run.ending.payload import assemble
-from services.shared.runs.pages.payload_types import manifest, summary
+from services.shared.runs.pages.page_types import manifest, summary
 from services.shared.runs.pages.registry import load_pages
 
 PAYLOADS_OF_PAGES = {name: page.payloads for name, page in load_pages().pages.items()}

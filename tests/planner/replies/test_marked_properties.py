@@ -15,7 +15,7 @@ from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.openers import BLANKS
 from services.planner.replies.marked.scanner import MarkerScanner
 from services.shared.runs.pages import registry
-from services.shared.runs.pages.payload_types import BUILT_IN, SUGGESTIONS
+from services.shared.runs.pages.page_types import BUILT_IN, SUGGESTIONS
 from tests.support import samples
 
 VIEW = Page(registry.TABLE_VIEW.payloads)

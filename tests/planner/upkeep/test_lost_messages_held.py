@@ -11,7 +11,7 @@ from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery, PullConsumer
-from services.messaging.streams.definitions import PLANNER_INBOX
+from services.messaging.streams import PLANNER_INBOX
 from services.planner.upkeep.lost_messages import HeldMessages
 from services.shared import metrics
 from tests.support.buses import provisioned

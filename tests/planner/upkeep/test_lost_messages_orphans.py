@@ -8,7 +8,7 @@ from contracts.wire.names import new_id
 from runwire.client import Client
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.messaging.streams.definitions import PLANNER_REQUESTS
+from services.messaging.streams import PLANNER_REQUESTS
 from services.planner.upkeep.lost_messages import Orphans
 from tests.support.buses import connected, provisioned
 from tests.support.forgetful import forget_deliveries

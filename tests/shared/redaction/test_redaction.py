@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from services.shared.redaction.annotations import MAX_DEPTH
 from services.shared.redaction.separation import separate
-from services.shared.redaction.views import MAX_DEPTH
 
 HIDDEN = "<artifact:str size=4B>"
 BLOB = {"type": "string", "artifact": True}

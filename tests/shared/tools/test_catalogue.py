@@ -12,7 +12,7 @@ from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.kv import Entry
-from services.messaging.streams.provision import provision
+from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
 from services.shared.tools import catalogue as tool_catalogue
 from services.shared.tools.catalogue import Catalogue, read_entries

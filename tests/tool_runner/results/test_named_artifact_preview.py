@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.tools.messages import ArtifactPreview
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.json_values import wire_size
 from services.tool_runner.results.forms import preview_of
 
 BLOG = {

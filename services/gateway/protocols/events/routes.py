@@ -11,22 +11,23 @@ from contracts.wire import keys, subjects
 from contracts.wire.base import HttpInput
 from contracts.wire.names import InvalidName, unix_ms
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.answers import address_of, json_answer
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import (
     RUN_HEADER,
     Form,
     RequestCaller,
     SessionRoute,
+    address_of,
     body_of,
+    json_answer,
     new_router,
 )
 from services.gateway.errors import BadCursor, NotFound
 from services.gateway.parts import GatewayParts, Parts
+from services.gateway.protocols.events.stream import CURSOR, SESSION_CURSOR, Cursor
 from services.gateway.runs.reader import StoredRun
 from services.shared.runs.run_follower import RunFollower, SessionFollower
 
-from .encoder import CURSOR, SESSION_CURSOR, Cursor
 from .stream import EVENT_STREAM, EventStream, described, stream_of_run
 
 SESSION_EVENTS = described("The session's events, without end.", "SessionEvent")

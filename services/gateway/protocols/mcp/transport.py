@@ -26,6 +26,8 @@ from contracts.wire.names import InvalidName, checked_id
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput, NotFound, Problem
 from services.gateway.parts import Parts
+from services.gateway.protocols.mcp import answers
+from services.gateway.protocols.mcp.answers import Context, Scene, check_cursor, is_new, scene_of
 from services.gateway.runs import control
 from services.gateway.runs.accept import Accepted, accept_call, accept_input
 from services.messaging.errors import BusError
@@ -34,9 +36,6 @@ from services.runtime.health import VERSION
 from services.runtime.http_server import Receive, Scope, Send
 from services.shared.runs.run_follower import RunFollower
 from services.shared.tools.builtin import model_name
-
-from . import answers, resources
-from .resources import Context, Scene, check_cursor, is_new, scene_of
 
 Args = TypeVar("Args", bound=BaseModel)
 WAIT_FOR_RUN = "wait_for_run"
@@ -193,7 +192,6 @@ def _checked(model: type[Args], args: dict[str, Any]) -> Args:
 
 
 async def _known(scene: Scene, run: str) -> Accepted:
-    """Return a run that was begun before. Raises NotFound."""
     found = await scene.parts.runs.get(scene.caller, run)
     return Accepted(run, found.session_id, RunFollower(scene.parts.bus, scene.caller.tenant, run), 0)
 
@@ -306,8 +304,8 @@ SERVER: Server[Any] = Server(
     get_tool_input_schema=lambda _name: None,
     on_list_tools=_list_tools,
     on_call_tool=_call_tool,
-    on_list_resources=resources.list_resources,
-    on_list_resource_templates=resources.list_templates,
-    on_read_resource=resources.read_resource,
+    on_list_resources=answers.list_resources,
+    on_list_resource_templates=answers.list_templates,
+    on_read_resource=answers.read_resource,
 )
 SERVER.middleware.clear()  # Its spans; the gateway has its own.

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 from services.planner.replies.marked.openers import BLANKS
 from services.runtime import exact_json
-from services.shared.runs.pages.payload_types import BUILT_IN, SUGGESTIONS, PayloadType, summary
+from services.shared.runs.pages.page_types import BUILT_IN, SUGGESTIONS, PayloadType, summary
 
 MAX_DEPTH = 64
 SUGGESTED_VALUES, SUGGESTED_ACTIONS = SUGGESTIONS

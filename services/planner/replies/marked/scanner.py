@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from services.planner.replies.marked.blocks import Blocks, Page, Response
 from services.planner.replies.marked.openers import BLANKS, Before, NotBlock, Opener, Openers, Undecided
-from services.shared.runs.pages.payload_types import SUGGESTIONS
+from services.shared.runs.pages.page_types import SUGGESTIONS
 
 MAX_BLOCK_BYTES = 256 << 10
 MAX_COMPARED = 256

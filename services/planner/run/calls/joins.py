@@ -19,10 +19,10 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from services.shared.json_schema.checks import complaints
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.annotations import arguments_of
+from services.shared.redaction.json_values import wire_size
 from services.shared.redaction.separation import dotted, restore
 from services.shared.redaction.stored_values import holds_reference
-from services.shared.redaction.views import arguments_of
 from services.shared.tools.builtin import READ_ARTIFACT
 
 JoinCode = Literal["unknown_node", "unknown_source", "invalid_join", "invalid_args", "tool_error"]

@@ -31,7 +31,7 @@ from services.planner.run.people.input_rules import input_refused
 from services.planner.run.state.people import MAX_SHOWN_CHARACTERS, asks_consent, is_refused, with_answer_token
 from services.planner.run.state.run import Event, Run
 from services.shared.json_schema.checks import complaints
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.json_values import wire_size
 from services.shared.runs.waiting import pause_view
 
 REPLY_SCHEMA = {"type": "string", "minLength": 1}

@@ -18,8 +18,7 @@ from contracts.sessions.tasks import (
 )
 from contracts.wire.faults import Fault
 from services.planner.sessions.tasks import reports
-from services.shared.redaction.json_values import cut
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.json_values import cut, wire_size
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_fold import key_of
 from services.shared.sessions.task_state import Background, Group

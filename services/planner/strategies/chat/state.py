@@ -18,7 +18,7 @@ from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.scanner import Echoes, MarkerScanner
 from services.planner.run.state.run import Run, StrategyState
 from services.shared.redaction.json_values import strings_in
-from services.shared.runs.pages.payload_types import BUILT_IN, DATA_PROPOSAL, PayloadType
+from services.shared.runs.pages.page_types import BUILT_IN, DATA_PROPOSAL, PayloadType
 
 OF_TOOL = "custom_payload"
 """The field of a result in which a tool makes a payload: `{type, data}`."""

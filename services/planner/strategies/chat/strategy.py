@@ -30,7 +30,7 @@ from services.planner.run.state.run import Run
 from services.planner.strategies.base import AskingStrategy, Prefix
 from services.planner.strategies.chat import state as states
 from services.planner.strategies.chat.reading import ChatReading
-from services.shared.runs.pages.payload_types import PayloadType, manifest
+from services.shared.runs.pages.page_types import PayloadType, manifest
 from services.shared.runs.pages.registry import Pages
 from services.shared.tools.builtin import GET_PAYLOAD_SPEC
 

@@ -27,7 +27,7 @@ from services.planner.run.people import pauses
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import asking
 from services.planner.strategies.planned.state import EXECUTE, PLAN, ActivePlan, Planned, outline, state_of
-from services.shared.redaction.placeholders import wire_size
+from services.shared.redaction.json_values import wire_size
 from services.shared.redaction.separation import dotted, restore
 from services.shared.redaction.stored_values import as_reference
 

@@ -4,7 +4,6 @@ The gateway and the planner read the same registries. A plug-in imports `PageTyp
 here (docs/pages.md).
 """
 
-from services.shared.runs.pages.page_types import PageType, Part, Read, Shown, Tab
-from services.shared.runs.pages.payload_types import PayloadType
+from services.shared.runs.pages.page_types import PageType, Part, PayloadType, Read, Shown, Tab
 
 __all__ = ["PageType", "Part", "PayloadType", "Read", "Shown", "Tab"]

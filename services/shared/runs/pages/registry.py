@@ -19,9 +19,18 @@ from pydantic import BaseModel, Field, ValidationError
 from contracts.runs.pages import ClientAction, Page
 from contracts.wire.faults import describe
 from services.runtime.settings import BusSettings
-from services.shared.runs.pages import page_types, payload_types
-from services.shared.runs.pages.page_types import CLOSE_CHAT, PageType, Part, Read, Shown, Topic, as_json
-from services.shared.runs.pages.payload_types import SUGGESTIONS, PayloadType
+from services.shared.runs.pages import page_types
+from services.shared.runs.pages.page_types import (
+    CLOSE_CHAT,
+    SUGGESTIONS,
+    PageType,
+    Part,
+    PayloadType,
+    Read,
+    Shown,
+    Topic,
+    as_json,
+)
 
 SHOWN_TABLES, SHOWN_ROWS, SHOWN_SELECTED, SHOWN_OPTIONS = 100, 20, 50, 50
 MAX_ROWS_CHARACTERS = 16_000
@@ -238,10 +247,10 @@ def load_pages(file: Path | None = None) -> Pages:
     """
     given = _read(file) if file is not None else {}
     pages = _merged("pages", PageType, BUILT_IN, given)
-    types = _merged("payload_types", PayloadType, payload_types.BUILT_IN, given)
+    types = _merged("payload_types", PayloadType, page_types.BUILT_IN, given)
     actions = _merged("client_actions", ClientAction, (CLOSE_CHAT,), given)
     try:
-        topics = page_types.read_topics(page_types.BUILT_IN)
+        topics = page_types.read_topics(page_types.BUILT_IN_TOPICS)
         if file is not None and _HELP in given:
             topics += page_types.read_topics(file.parent / str(given[_HELP]))
     except (OSError, ValueError) as error:

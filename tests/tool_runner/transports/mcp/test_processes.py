@@ -14,8 +14,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from services.tool_runner.transports.mcp.config import McpServer
-from services.tool_runner.transports.mcp.server import ServerLink
-from services.tool_runner.transports.mcp.session import ConnectionLost
+from services.tool_runner.transports.mcp.server import ConnectionLost, ServerLink
 from services.tool_runner.transports.mcp.streams import Notes, streams_of
 from tests.support import mcp_server
 from tests.support.forked import Forked

@@ -1,1 +1,0 @@
-"""Replacements of slow private functions of nats-py, until it has faster ones."""

@@ -1,1 +1,0 @@
-"""The streams, consumers and buckets: their settings, who creates them, whether they store, and the clock of NATS."""

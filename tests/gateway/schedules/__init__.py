@@ -1,1 +1,0 @@
-"""Schedules and webhooks over HTTP."""
