@@ -23,13 +23,13 @@ from services.gateway import catalogue, schedules
 from services.gateway.artifacts import routes as artifacts
 from services.gateway.edge import description, playground
 from services.gateway.edge.http_connection import connection_class
-from services.gateway.edge.origins import Origins
+from services.gateway.edge.origins import METHODS, Origins
 from services.gateway.edge.routing import Addresses, needs, new_router
 from services.gateway.errors import InvalidInput, NotFound, Problem, TryAgain
 from services.gateway.parts import Parts, build_parts
 from services.gateway.protocols.events import routes as events
 from services.gateway.protocols.mcp import routes as mcp
-from services.gateway.runs import calls, control
+from services.gateway.runs import control
 from services.gateway.runs import routes as runs
 from services.gateway.sessions import routes as sessions
 from services.gateway.settings import GatewaySettings
@@ -46,7 +46,6 @@ from services.shared.artifacts import errors
 from services.shared.tools.catalogue import Catalogue
 
 HANDLED = (Problem, RequestValidationError, HTTPException, BusError, errors.ArtifactFailed, ClientDisconnect)
-METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 async def _answer_to(request: Request, error: Exception) -> Response:
@@ -167,7 +166,7 @@ def straight(app: AsgiApp) -> AsgiApp:
 
 NOUNS = (
     *(runs.router, control.router, runs.inside_router, sessions.router, sessions.task_router, schedules.router),
-    *(runs.chat_router, calls.router, catalogue.router, artifacts.router, tables.router, proposals.router),
+    *(runs.chat_router, catalogue.router, artifacts.router, tables.router, proposals.router),
     *(description.router, router, playground.router, playground.logins),
 )
 PROTOCOLS = (events.router, mcp.router)

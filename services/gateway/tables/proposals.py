@@ -24,6 +24,7 @@ from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_HTTP_INLINE_BYTES
 from contracts.wire.names import InvalidName, apply_run_id, checked_id
 from services.gateway.auth.caller import Caller
+from services.gateway.catalogue import WAIT_S
 from services.gateway.edge.request_body import BodyLimit, read_body, read_json
 from services.gateway.edge.routing import RequestCaller, body_of, json_response, needs, new_router, request_ids
 from services.gateway.errors import (
@@ -37,7 +38,6 @@ from services.gateway.errors import (
 )
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.accept import call_request, encoded
-from services.gateway.runs.calls import WAIT_S
 from services.gateway.runs.control import STOPPING
 from services.gateway.runs.reader import StoredRun
 from services.gateway.sessions.routes import tell_session

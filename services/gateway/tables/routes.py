@@ -20,6 +20,7 @@ from contracts.wire.names import derived_id, new_id
 from services.gateway.artifacts.routes import DOWNLOAD, MAX_FILENAME_CHARACTERS, UPLOAD
 from services.gateway.artifacts.transfers import SAFETY_HEADERS, disposition, read_upload
 from services.gateway.auth.caller import Caller
+from services.gateway.catalogue import GOES_ON, answer_of, called
 from services.gateway.edge.request_body import read_json
 from services.gateway.edge.routing import (
     RequestCaller,
@@ -32,7 +33,6 @@ from services.gateway.edge.routing import (
 )
 from services.gateway.errors import BodyTooLarge, IdempotencyConflict, InvalidInput, ToolFailed, TryAgain
 from services.gateway.parts import GatewayParts, Parts
-from services.gateway.runs.calls import GOES_ON, answer_of, called
 from services.messaging.errors import Unavailable
 from services.runtime import exact_json
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactTooLarge
@@ -205,15 +205,8 @@ async def _shown(parts: Parts, request: Request, caller: Caller, tool: str, args
 async def read_tool(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Any:
     """Return what a tool that changes nothing returns. Raises NotAllowed, ToolFailed, TryAgain without an answer."""
     caller.check_read(tool)
-    ids = request_ids(request)
-    asked = ReadRequested(
-        tenant=caller.tenant,
-        tool=tool,
-        args=args,
-        user_id=caller.user_id,
-        request_id=ids.request_id,
-        trace_id=ids.trace_id,
-    )
+    ids = request_ids(request)._asdict()
+    asked = ReadRequested(tenant=caller.tenant, tool=tool, args=args, user_id=caller.user_id, **ids)
     try:
         found = await read(parts.bus, asked)
     except Unavailable as error:

@@ -11,8 +11,8 @@ import pytest
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from contracts.wire.names import new_id
+from services.gateway import catalogue
 from services.gateway.auth.key_lines import new_key
-from services.gateway.runs import calls
 from tests.support.gateways import Served, serving
 from tests.support.model_server import ModelServer, answer
 from tests.support.nats_server import NatsServer
@@ -146,7 +146,7 @@ async def test_a_call_that_takes_long_goes_on(
     served: Served, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """202 without a pause; a question that continues from it begins a session of its own. Models see no hidden tool."""
-    monkeypatch.setattr(calls, "WAIT_S", 0.0)
+    monkeypatch.setattr(catalogue, "WAIT_S", 0.0)
     run = (await call(served, "ask", {"sum": 1}, once="slow")).json()
     assert (run["status"] in {"queued", "running", "done"}, run["pauses"]) == (True, [])
     provider.say(answer("Well."))
