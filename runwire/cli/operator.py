@@ -1,13 +1,13 @@
 """The operator's connection to NATS, for commands that read and write what services store there.
 
+Its login is the first of these: a credential file (RUNWIRE_NATS_CREDENTIALS, as `runwire credentials operator` writes
+it); one that is in RUNWIRE_NATS_URL, NATS_URL or RUNWIRE_NATS_USER; that of the operator in the data folder.
+
 And the command that has nats-server read its accounts again. Connections stay, but those of removed users.
 
 The checks of tools: of all, which are not offered and why; of one, its answers against the standard form of results.
 What is connected is asked of the tools themselves, as the user `tools_operator` of the data folder. A tool runner
 checks one tool, as `runwire tools check` asks it.
-
-Its login is the first of these: a credential file (RUNWIRE_NATS_CREDENTIALS, as `runwire credentials operator` writes
-it); one that is in RUNWIRE_NATS_URL, NATS_URL or RUNWIRE_NATS_USER; that of the operator in the data folder.
 """
 
 import asyncio
@@ -165,16 +165,14 @@ async def reload_accounts(url: str, password: str, ca: str | None = None) -> boo
         async with _connected_once(login, reloader, []) as client:
             server = client._server_info["server_id"]  # noqa: SLF001, nats-py hides it
             answer = await client.request(f"$SYS.REQ.SERVER.{server}.RELOAD", timeout=_ANSWER_S)
-    except NoServersError:
-        return False
     except ssl.SSLError as error:
         raise ServerRefused(f"the certificate of NATS at {login.address} is not trusted: {error}") from error
+    except (NoServersError, OSError):
+        return False
     except NatsError as error:
         raise ServerRefused(
             f"NATS at {login.address} refused: {error}. Does it read the accounts of this folder?"
         ) from error
-    except OSError:
-        return False
     if "error" in (body := json.loads(answer.data)):
         raise ServerRefused(f"NATS did not take the new accounts: {body['error']}")
     return True
