@@ -154,7 +154,7 @@ def _main(
     if named:
         os.environ["RUNWIRE_CONTEXT"] = named  # `frame` reads it.
     if context.invoked_subcommand in {"up", "doctor"}:
-        from runwire.cli.printing import EXIT_FAILED, print_error  # noqa: PLC0415, other commands read no files
+        from runwire.cli.printing import Exit, print_error  # noqa: PLC0415, other commands read no files
         from runwire.local import configuration  # noqa: PLC0415
         from runwire.local.supervisor import CannotLaunch  # noqa: PLC0415
 
@@ -162,4 +162,4 @@ def _main(
             configuration.apply(os.environ, Path())
         except CannotLaunch as error:
             print_error(str(error))
-            raise typer.Exit(EXIT_FAILED) from None
+            raise typer.Exit(Exit.FAILED) from None

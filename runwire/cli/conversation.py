@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from contracts.runs.payload import NO_ANSWER
 from runwire import events
 from runwire.cli.pauses import answer_of, form_of, print_pause, print_proposal
-from runwire.cli.printing import EXIT_INTERRUPTED, OUT, marked, print_error, program
+from runwire.cli.printing import OUT, Exit, marked, print_error, program
 from runwire.cli.screen import PAGE, GrowingAnswer, Screen, rendered
 from runwire.client import Client, OpenPause, RunStatus, SessionStatus
 from runwire.client.options import image_inputs
@@ -82,7 +82,7 @@ class Conversation:
                     runs = [run for run in session.recent_runs if run.cause == "report"] if session else []
                     self._show_turns([run for run in runs if run.ended_at and run.run_id not in self._reports])
             except KeyboardInterrupt:
-                return EXIT_INTERRUPTED
+                return Exit.INTERRUPTED
             finally:
                 self._runner.run(self._client.aclose())
                 OUT.print()

@@ -26,7 +26,7 @@ from pydantic_core import to_jsonable_python
 from typer.core import TyperCommand, TyperGroup
 
 from contracts.wire.names import ID
-from runwire.cli.printing import ERR, EXIT_FAILED, OUT, end, marked, one_line, print_json, print_table
+from runwire.cli.printing import ERR, OUT, Exit, end, marked, one_line, print_json, print_table
 from runwire.errors import NotFound
 from runwire.identities import write_private
 from runwire.local.data_folder import data_dir, remembered
@@ -343,4 +343,4 @@ def checklist(checks: Sequence[Check]) -> Found:
                 OUT.print(f"  [dim]{marked(one_line(check.mend))}[/dim]")
 
     has_failed = any(check.status == "failed" for check in checks)
-    return Found([asdict(check) for check in checks], show, EXIT_FAILED if has_failed else 0)
+    return Found([asdict(check) for check in checks], show, Exit.FAILED if has_failed else 0)

@@ -13,18 +13,7 @@ import typer
 from rich.console import Console
 
 from runwire.cli.frame import Found
-from runwire.cli.printing import (
-    ERR,
-    EXIT_ERROR,
-    EXIT_INCOMPLETE,
-    OUT,
-    json_text,
-    marked,
-    one_line,
-    print_error,
-    program,
-    time_text,
-)
+from runwire.cli.printing import ERR, OUT, Exit, json_text, marked, one_line, print_error, program, time_text
 from runwire.client import Client, OpenPause, ProposalView, RunStatus
 from runwire.errors import NotFound, PauseChanged
 from runwire.events import RunEvent, ToolProgress
@@ -157,7 +146,7 @@ async def called(client: Client, run: RunStatus, *, is_approved: bool) -> Found:
             print_pause(pause, ERR)
 
     is_done = run.status == "done" and run.reason == "answer_complete"
-    return Found(run, show, 0 if is_done else EXIT_INCOMPLETE if run.status != "error" else EXIT_ERROR)
+    return Found(run, show, 0 if is_done else Exit.INCOMPLETE if run.status != "error" else Exit.ERROR)
 
 
 def print_progress(event: RunEvent) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from enum import IntEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -27,7 +28,18 @@ _NARROW_COLUMNS = 70
 _MAX_SHOWN_CHARACTERS = 160
 _UNIT = 1024
 _UNAUTHORIZED = 401
-EXIT_FAILED, EXIT_ERROR, EXIT_INCOMPLETE, EXIT_CANCELLED, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 3, 4, 5, 6, 130
+
+
+class Exit(IntEnum):
+    """Exit codes; `runwire.cli.app` says what each means."""
+
+    FAILED = 1
+    ERROR = 3
+    INCOMPLETE = 4
+    CANCELLED = 5
+    UNREACHABLE = 6
+    INTERRUPTED = 130
+
 
 OUT = Console(emoji=False, highlight=False, soft_wrap=True)
 """Prints lines of markup as they are: neither wrapped nor highlighted."""
@@ -152,17 +164,17 @@ def end(work: Callable[[], int], *expected: type[Exception], output: str = "text
     except Unreachable as error:
         print_error(f"{error}. Start one with `{program()} up`, or give --url")
         _print_problem(error, output)
-        code = EXIT_UNREACHABLE
+        code = Exit.UNREACHABLE
     except RunwireError as error:
         hint = " Give one with --api-key or RUNWIRE_API_KEY" if error.status == _UNAUTHORIZED else ""
         print_error(f"{error}{hint}")
         _print_problem(error, output)
-        code = EXIT_UNREACHABLE
+        code = Exit.UNREACHABLE
     except expected as error:
         print_error(str(error))
-        code = EXIT_FAILED
+        code = Exit.FAILED
     except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
+        code = Exit.INTERRUPTED
     raise typer.Exit(code)
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from runwire.cli.printing import EXIT_FAILED, EXIT_INTERRUPTED, OUT, Since, end, marked, print_error, program, time_text
+from runwire.cli.printing import OUT, Exit, Since, end, marked, print_error, program, time_text
 from runwire.local import launch
 from runwire.local.configuration import misspelt
 from runwire.local.data_folder import data_dir, nats_login, remembered
@@ -81,7 +81,7 @@ def up(
         try:
             return asyncio.run(_run(plan, demo=demo or once or kill, once=once, kill=kill))
         except launch.Stopped:
-            return EXIT_INTERRUPTED
+            return Exit.INTERRUPTED
 
     end(run, launch.CannotLaunch)
 
@@ -129,7 +129,7 @@ async def _demo(url: str, stop: asyncio.Event, killed: list[launch.Child]) -> in
     _say(f"\n[bold cyan]? {DEMO_QUESTION}[/bold cyan]")
     running, stopped = asyncio.create_task(ask(url, DEMO_QUESTION, remark)), asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    return running.result() if running.done() else EXIT_INTERRUPTED
+    return running.result() if running.done() else Exit.INTERRUPTED
 
 
 def _say(markup: str) -> None:
@@ -148,7 +148,7 @@ def env() -> None:
     url = remembered(data_dir()).get("nats_url")
     if url is None:
         print_error(f"nothing runs from {data_dir()}. Start it with `{program()} up`, or set RUNWIRE_DATA_DIR")
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(Exit.FAILED)
     login = nats_login(data_dir(), url)
     for prefix in ("RUNWIRE_NATS", "NATS"):
         for name, value in (("URL", url), *((name.upper(), value) for name, value in login.items())):
@@ -181,7 +181,7 @@ def logs(
             else f"there are no logs in {folder}: `runwire up` writes them, to the folder that RUNWIRE_DATA_DIR names. "
             "With docker compose: docker compose logs [--follow] [SERVICE]"
         )
-        raise typer.Exit(EXIT_FAILED)
+        raise typer.Exit(Exit.FAILED)
     read = {path: max(0, path.stat().st_size - (_SEARCHED_BYTES if run or since else _TAIL_BYTES)) for path in files}
     newest: int | None = lines
     while True:

@@ -13,19 +13,7 @@ import typer
 from contracts.runs.events import RunStarted
 from contracts.runs.requests import RunInput, State, Waits
 from runwire.cli import frame
-from runwire.cli.printing import (
-    EXIT_CANCELLED,
-    EXIT_ERROR,
-    EXIT_INCOMPLETE,
-    OUT,
-    Since,
-    age_text,
-    one_line,
-    print_error,
-    print_fields,
-    print_json,
-    program,
-)
+from runwire.cli.printing import OUT, Exit, Since, age_text, one_line, print_error, print_fields, print_json, program
 from runwire.cli.report import print_report, report_of
 from runwire.cli.report import save as save_run
 from runwire.cli.screen import Screen
@@ -163,8 +151,8 @@ async def show(
             }
         )
     if kind == "done":
-        return 0 if reason == "answer_complete" else EXIT_INCOMPLETE
-    return EXIT_CANCELLED if kind == "cancelled" else EXIT_ERROR
+        return 0 if reason == "answer_complete" else Exit.INCOMPLETE
+    return Exit.CANCELLED if kind == "cancelled" else Exit.ERROR
 
 
 @frame.asks(runs, "cancel")

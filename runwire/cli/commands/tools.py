@@ -22,19 +22,7 @@ from contracts.wire.names import InvalidName
 from runwire.cli import acceptance, frame, operator
 from runwire.cli.operator import OperatorRefused, server_checks
 from runwire.cli.pauses import Approved, called, print_progress
-from runwire.cli.printing import (
-    ERR,
-    EXIT_ERROR,
-    EXIT_FAILED,
-    OUT,
-    json_text,
-    marked,
-    one_line,
-    print_error,
-    print_table,
-    short,
-    visible,
-)
+from runwire.cli.printing import ERR, OUT, Exit, json_text, marked, one_line, print_error, print_table, short, visible
 from runwire.client import Client
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ToolError, ToolsNotLoaded
 from runwire.events import ToolProgress
@@ -144,7 +132,7 @@ async def show(client: Client, name: Annotated[str | None, typer.Argument()] = N
         return frame.Found(document(specs[name]), lambda: print(text))  # noqa: T201
     reason = f"it is refused: {refused[name]}" if name in refused else f"the tools are {', '.join(specs) or 'none'}"
     print_error(f"there is no tool {name}; {reason}")
-    raise typer.Exit(EXIT_FAILED)
+    raise typer.Exit(Exit.FAILED)
 
 
 def _print(specs: Iterable[ToolSpec], refused: Mapping[str, str]) -> None:
@@ -260,7 +248,7 @@ async def _called_here(file: Path, name: str, args: dict[str, Any]) -> frame.Fou
             OUT.print(json_text(result))
 
     return frame.Found(
-        {"result": result, "failure": failure or None, "pieces": context.pieces}, show, EXIT_ERROR if failure else 0
+        {"result": result, "failure": failure or None, "pieces": context.pieces}, show, Exit.ERROR if failure else 0
     )
 
 
@@ -317,7 +305,7 @@ def check_plan(
         kind = "a direct response" if found.kind == "direct_response" else "a plan of calls"
         sys.stdout.write(f"{kind}: valid\n" if found.valid else "not valid: nothing of it would run\n")
 
-    return frame.Found(found, show, 0 if found.valid else EXIT_FAILED)
+    return frame.Found(found, show, 0 if found.valid else Exit.FAILED)
 
 
 def _read(file: str) -> Any:
