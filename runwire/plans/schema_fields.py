@@ -12,19 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from runwire.plans.schema_folding import (
-    ANY,
-    NULL,
-    Document,
-    Patterns,
-    Reading,
-    Schema,
-    Steps,
-    Types,
-    TypesReading,
-    types_of_itself,
-    values_of,
-)
+from runwire.plans import schema_folding as folding
+from runwire.plans.schema_folding import ANY, NULL, Schema, Steps, Types
 from runwire.plans.templates import is_index
 
 MAX_NAMES = 100
@@ -80,13 +69,13 @@ class Fields:
 
     def __init__(self, root: Schema, steps: Steps) -> None:
         self.root = root
-        self._document = Document(root, steps)
+        self._document = folding.Document(root, steps)
         self._steps = steps
-        self._patterns = Patterns(steps)
+        self._patterns = folding.Patterns(steps)
         self._found: dict[tuple[int, str | Part], Found] = {}
         self._types: dict[int, Types] = {}
         self._own_types: dict[int, Types] = {}
-        self._reading = TypesReading(self.own_types)
+        self._reading = folding.TypesReading(self.own_types)
         self._merged: dict[tuple[str, tuple[int, ...]], Schema] = {}
         self._paths: dict[tuple[str, ...], Schema | Missing] = {}
 
@@ -132,8 +121,8 @@ class Fields:
         """Return the JSON types of a schema without those that it combines. Raises TooManySteps."""
         found = self._own_types.get(id(schema))
         if found is None:
-            self._steps.take(values_of(schema) // VALUES_A_STEP)
-            found = self._own_types[id(schema)] = types_of_itself(schema)
+            self._steps.take(folding.values_of(schema) // VALUES_A_STEP)
+            found = self._own_types[id(schema)] = folding.types_of_itself(schema)
         return found
 
     def names(self, schema: Schema, limit: int = MAX_NAMES) -> list[str]:
@@ -264,7 +253,7 @@ _CLOSED, _UNSAID = Found(Presence.CLOSED), Found(Presence.UNSAID)
 _SURE = frozenset({Presence.CLOSED, Presence.DECLARED})
 
 
-class _PartReading(Reading[Found]):
+class _PartReading(folding.Reading[Found]):
     """Reads what a schema says of one part."""
 
     unknown = Found(Presence.FOREIGN)

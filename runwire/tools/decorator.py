@@ -18,16 +18,7 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PydanticSchemaGenerationError,
-    PydanticUserError,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-)
+import pydantic
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from contracts.tools import messages as wire
@@ -64,14 +55,14 @@ class Signature:
             else:
                 fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
         # A name that means something else to pydantic is only the alias of its field.
-        taken = {name for name in fields if name.startswith("_") or hasattr(BaseModel, name)}
+        taken = {name for name in fields if name.startswith("_") or hasattr(pydantic.BaseModel, name)}
         self._attributes = {name: f"parameter {n}" if name in taken else name for n, name in enumerate(fields)}
         self._whole, self._model = self._arguments(fields)
         returned = hints.get("return", Any)
         origin = typing.get_origin(returned)
         if isinstance(origin, type) and issubclass(origin, Awaitable):  # X of `Awaitable[X]`, of a plain function
             returned = typing.get_args(returned)[-1]
-        self.result: TypeAdapter[Any] = self._schema_of("result", lambda: TypeAdapter(returned))
+        self.result: pydantic.TypeAdapter[Any] = self._schema_of("result", lambda: pydantic.TypeAdapter(returned))
         self.input_schema: dict[str, Any] = self._schema_of(
             "arguments", lambda: self._model.model_json_schema(mode="validation")
         )
@@ -87,24 +78,29 @@ class Signature:
             return {self._whole: checked}
         return {name: getattr(checked, attribute) for name, attribute in self._attributes.items()}
 
-    def _arguments(self, fields: dict[str, tuple[Any, Any]]) -> tuple[str | None, type[BaseModel]]:
+    def _arguments(self, fields: dict[str, tuple[Any, Any]]) -> tuple[str | None, type[pydantic.BaseModel]]:
         """A single model is used as it is; plain parameters become the fields of a model that forbids others."""
         if len(fields) == 1:
             ((name, (hint, default)),) = fields.items()
-            if isinstance(hint, type) and issubclass(hint, BaseModel) and default is ...:
+            if isinstance(hint, type) and issubclass(hint, pydantic.BaseModel) and default is ...:
                 return name, hint
         definitions: dict[str, Any] = {}
         for name, (hint, default) in fields.items():
             attribute = self._attributes[name]
-            definitions[attribute] = (hint if attribute == name else Annotated[hint, Field(alias=name)], default)
-        config = ConfigDict(extra="forbid", protected_namespaces=())
-        model = self._schema_of("arguments", lambda: create_model(self._name, __config__=config, **definitions))
+            definitions[attribute] = (
+                hint if attribute == name else Annotated[hint, pydantic.Field(alias=name)],
+                default,
+            )
+        config = pydantic.ConfigDict(extra="forbid", protected_namespaces=())
+        model = self._schema_of(
+            "arguments", lambda: pydantic.create_model(self._name, __config__=config, **definitions)
+        )
         return None, model
 
     def _schema_of(self, what: str, make: Callable[[], Any]) -> Any:
         try:
             return make()
-        except (PydanticSchemaGenerationError, PydanticUserError, NameError) as error:
+        except (pydantic.PydanticSchemaGenerationError, pydantic.PydanticUserError, NameError) as error:
             reason = str(error).splitlines()[0]
             raise UnsupportedSignature(
                 f"{self._name}: its {what} cannot be described as JSON Schema: {reason}"
@@ -186,7 +182,7 @@ class Tool(Generic[P, R]):
         """
         try:
             return self._signature.bind(args)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             raise ToolError(describe(error), code="invalid_args") from error
 
     def start(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Any:
@@ -220,7 +216,7 @@ class Tool(Generic[P, R]):
             text = json.dumps(to_jsonable_python(raw, bytes_mode="base64", fallback=_plain), ensure_ascii=False)
             whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             return to_json(json.loads(whole), inf_nan_mode="null")
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             raise ToolError(
                 f"the tool returned a value that its return type does not allow: {describe(error)}",
                 code="invalid_result",
@@ -317,7 +313,7 @@ def tool(
                 requires_approval=requires_approval,
                 hidden=hidden,
             )
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             fault = error.errors(include_url=False)[0]
             flag = "desc" if fault["loc"][0] == "description" else str(fault["loc"][0])
             wrong = f"{flag}={fault['input']!r} is not allowed; it must be {_ALLOWED[flag]}"
