@@ -23,7 +23,7 @@ from contracts.tools import messages as wire
 from contracts.wire import limits
 from contracts.wire.limits import PART_BYTES
 from runwire.errors import ToolError
-from runwire.serving.caller_clock import CallerClock
+from runwire.serving.connection import CallerClock
 from runwire.tools.context import Awaited, Pauses, ToolLogger, encode_content, encode_piece
 
 Reply = tuple[dict[str, str], bytes]

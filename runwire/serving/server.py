@@ -17,8 +17,7 @@ from typing import Any
 from contracts.wire import names as wire_names
 from runwire.credentials import find_login
 from runwire.errors import InvalidCredential, ToolsNotAllowed, ToolsNotLoaded
-from runwire.serving.caller_clock import CallerClock, StallDetector
-from runwire.serving.connection import Connection
+from runwire.serving.connection import CallerClock, Connection, StallDetector
 from runwire.serving.executor import Executor
 from runwire.serving.tool_server import ToolServer, authors_trace
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool

@@ -35,8 +35,8 @@ from contracts.wire.base import parsed
 from contracts.wire.faults import describe
 from runwire.errors import ToolError
 from runwire.serving.announcement import NATS_ERRORS, Announcement
-from runwire.serving.caller_clock import CallerClock, StallDetector
 from runwire.serving.calls import Call, CallContext, Calls, Key, Reply, failure_replies, reply_of, result_replies
+from runwire.serving.connection import CallerClock, StallDetector
 from runwire.serving.executor import Executor, TooLate
 from runwire.tools.context import pause_in
 from runwire.tools.decorator import HEARTBEAT_INTERVAL_S, Tool

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from runwire.serving.caller_clock import STALL_S
+from runwire.serving.connection import STALL_S
 from tests.system.traces import Event, Evidence, Execution, StoredRecord, end_of, events_of, planned_calls
 
 _CLOCKS_S = 0.05

@@ -14,7 +14,7 @@ from contracts.runs.inbox import CallFinished, CallPaused
 from contracts.runs.pauses import PauseAnswer
 from contracts.tools.messages import REPLY_HEADER, ToolCall
 from contracts.wire import subjects
-from runwire.serving.caller_clock import STALL_S
+from runwire.serving.connection import STALL_S
 from services.messaging import dead_letters
 from services.messaging.errors import BusError
 from services.messaging.pull_consumer import Delivery

@@ -9,8 +9,8 @@ import pytest
 from nats.aio.client import Client
 
 from contracts.wire.names import new_id
-from runwire.serving import caller_clock
-from runwire.serving.caller_clock import STALL_S, StallDetector
+from runwire.serving import connection
+from runwire.serving.connection import STALL_S, StallDetector
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -31,7 +31,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(caller_clock, "time", clock)
+    monkeypatch.setattr(connection, "time", clock)
     return clock
 
 
