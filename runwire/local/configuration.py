@@ -20,7 +20,7 @@ Tools have settings of their own, so for them the removed variables are listed. 
 served with `runwire serve` in a shell that has the key.
 
 The names of all settings, so that a misspelt one is noticed: the services ignore variables that they do not know.
-`tests/runwire/cli/test_setting_names.py` compares them with `services/*/settings.py`, which this package cannot import.
+`tests/runwire/local/test_setting_names.py` compares them with `services/*/settings.py`, which this package cannot import.
 """
 
 import contextlib
