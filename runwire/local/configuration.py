@@ -19,8 +19,8 @@ The environment of each process of `runwire up`: what it needs, without the secr
 Tools have settings of their own, so for them the removed variables are listed. A tool that needs a provider's key is
 served with `runwire serve` in a shell that has the key.
 
-The names of all settings, so that a misspelt one is noticed: the services ignore variables that they do not know.
-`tests/runwire/local/test_setting_names.py` compares them with `services/*/settings.py`, which this package cannot import.
+The names of all settings, so that a misspelt one is noticed: the services ignore variables that they do not know. This
+package cannot import `services/*/settings.py`, with which `tests/runwire/local/test_setting_names.py` compares them.
 """
 
 import contextlib

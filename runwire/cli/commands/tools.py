@@ -115,11 +115,6 @@ commands.add_typer(mcp, name="mcp")
 commands.add_typer(plan, name="plan")
 
 
-@tools.callback()
-def _tools() -> None:
-    """List the tools that are available now; with NAME, describe one. Accept specifications that changed."""
-
-
 @frame.asks(tools)
 async def show(client: Client, name: Annotated[str | None, typer.Argument()] = None) -> frame.Found:
     """Describe a tool: what it takes, and every path in its output that a template of a plan may name."""
