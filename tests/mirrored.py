@@ -50,17 +50,14 @@ THROUGH = {
     "contracts/wire/subject.py": "tests/contracts/wire/test_subjects.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",
     "services/planner/conversation/triage_critique.py": "tests/planner/test_runs_judging.py",
-    "services/planner/conversation/task_tools.py": "tests/planner/test_runs_tasks.py",
     "services/planner/handlers.py": "tests/planner/test_runs_answers.py",
     "services/planner/models/litellm/model.py": "tests/planner/models/test_both_paths.py",
-    "services/planner/models/litellm/errors.py": "tests/planner/models/test_both_paths.py",
-    "services/planner/page_views.py": "tests/planner/test_runs_pages.py",
     "services/planner/run/ending/budgets.py": "tests/planner/run/test_advance.py",
     "services/planner/run/commands.py": "tests/planner/run/test_advance.py",
     "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",
     "services/planner/strategies/base.py": "tests/planner/conversation/test_rendering.py",
     "services/shared/sessions/proposals.py": "tests/planner/sessions/test_proposals.py",
-    "services/shared/sessions/state.py": "tests/planner/sessions/tasks/test_answers.py",
+    "services/shared/sessions/state.py": "tests/planner/sessions/tasks/test_reports_answers.py",
 }
 
 

@@ -4,15 +4,13 @@ import os
 import sys
 
 from services.messaging.nats_link import run_on_nats
+from services.planner.agents import InvalidAgents, load_agents
+from services.planner.app import running
+from services.planner.models.by_provider import choose_model, missing_library
+from services.planner.models.providers import Endpoints, known_model
+from services.planner.settings import PlannerSettings
 from services.runtime.settings import misconfigured, read_settings
 from services.shared.runs.pages.registry import InvalidPages, load_pages
-
-from .agents import InvalidAgents, load_agents
-from .app import running
-from .models.by_provider import choose_model, missing_library
-from .models.model_table import known_model
-from .models.providers import Endpoints
-from .settings import PlannerSettings
 
 
 def main() -> None:

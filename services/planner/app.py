@@ -13,24 +13,26 @@ from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import PullConsumer
 from services.messaging.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
+from services.planner.agents import Agent
 from services.planner.effects.call_places import CallPlaces
 from services.planner.effects.chunk_publisher import ChunkWriter
 from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.image_loader import ImageLoader
-from services.planner.effects.model_requests import ModelRequests
+from services.planner.effects.model_requests import ModelRequests, Prompts
 from services.planner.effects.parts import Parts
 from services.planner.effects.sessions import Sessions
+from services.planner.handlers import Planner
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionLogs
 from services.planner.models import demo, vision
 from services.planner.models.by_provider import ByProvider, find_model
 from services.planner.models.limits import Limits
-from services.planner.models.model_table import known_model, reasons
-from services.planner.models.providers import Endpoints
+from services.planner.models.providers import Endpoints, known_model, reasons
 from services.planner.models.refusals import WithoutRefusedFields
 from services.planner.models.types import Model
 from services.planner.resolution import CHARACTERS_PER_TOKEN, Deployment
 from services.planner.run.commands import Rules
+from services.planner.settings import PlannerSettings
 from services.planner.strategies.registry import strategies_of
 from services.planner.upkeep import deletions, schedules
 from services.planner.upkeep.deletions import Deletions
@@ -39,11 +41,6 @@ from services.runtime.tasks import cancelled
 from services.shared.budgets.spending import KeySpending
 from services.shared.runs.pages.registry import load_pages
 from services.shared.tools.catalogue import Catalogue
-
-from .agents import Agent
-from .handlers import Planner
-from .prompts import Prompts
-from .settings import PlannerSettings
 
 logger = structlog.get_logger(__name__)
 

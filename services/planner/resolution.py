@@ -17,7 +17,7 @@ from services.planner.conversation.catalogue import digest_of
 from services.planner.errors import CannotOpen
 from services.planner.models import demo
 from services.planner.models.by_provider import ANY_MODEL
-from services.planner.models.model_table import known_model
+from services.planner.models.providers import known_model
 from services.planner.models.vision import VisionSupport, models_for
 from services.planner.run.commands import Opening
 from services.planner.strategies.base import JOB, Strategies

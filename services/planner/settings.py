@@ -9,11 +9,10 @@ from pydantic_settings import NoDecode
 
 from contracts.artifacts.images import VisionContextPolicy, VisionMode
 from contracts.runs.requests import RequestedEffort
+from services.planner.agents import ModelName
 from services.planner.models.providers import ModelServer
 from services.shared.runs.pages.registry import PagesSettings
 from services.shared.runs.plan_settings import PlanSettings
-
-from .agents import ModelName
 
 
 class PlannerSettings(PlanSettings, PagesSettings):

@@ -5,7 +5,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from services.planner.models.model_table import FILE
+from services.planner.models.providers import FILE
 
 LICENCE_FILE = FILE.with_suffix(".LICENSE")
 SOURCE = "trimmed from LiteLLM's model_prices_and_context_window.json; MIT licence, see model_table.LICENSE"

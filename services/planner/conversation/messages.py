@@ -19,9 +19,8 @@ from contracts.runs.requests import RunLimits, RunRequested
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation import texts
-from services.planner.conversation.catalogue import render_catalogue, shown_name
+from services.planner.conversation.catalogue import render_catalogue, shown_name, task_specs
 from services.planner.conversation.encoding import compact, with_images
-from services.planner.conversation.task_tools import task_specs
 from services.planner.run.state.history import Conversation, Executed
 from services.shared.tools.builtin import READ_ARTIFACT, readable_in
 

@@ -25,10 +25,16 @@ from contracts.runs.events import Observed, Step
 from contracts.tools.messages import ToolSpec
 from runwire.plans.schema_graph import schema_at, steps_of
 from services.planner.conversation import texts
-from services.planner.conversation.catalogue import DESCRIPTION_LIMIT, clean, compact_schema, shown_name
+from services.planner.conversation.catalogue import (
+    DESCRIPTION_LIMIT,
+    TASK_SCHEMA,
+    clean,
+    compact_schema,
+    shown_name,
+    task_specs,
+)
 from services.planner.conversation.encoding import OPAQUE, compact
 from services.planner.conversation.messages import Dialect, Message, as_data, outcome, plan_of
-from services.planner.conversation.task_tools import TASK_SCHEMA, task_specs
 
 _SOURCE = {
     "type": "object",

@@ -1,35 +1,53 @@
-"""Prepares model calls: the run's agent, its pinned tool specifications, its strategy, the model."""
+"""Prepares model calls: the run's agent, its pinned tool specifications, its strategy, its page, the model.
+
+Rule 1: a page is resolved once, when its run opens. Pages read by tools, with the tenant and the API key's tools of the
+run, as any caller does. Nothing of it fails a run: what cannot be read is named in what the model reads, and as a
+warning.
+Rule 2: a prompt is rendered again, for people who look inside a run, by the code that asks models. The log is folded up
+to the record that asks, apart from the runs in work. Nothing is written, and no model is asked.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
 
 import structlog
+from nats.aio.msg import Msg
 
 from contracts.runs.events import RunStarted
+from contracts.runs.inbox import Prompt, PromptRendered, PromptRequested
+from contracts.runs.pages import Page, PageView
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
-from contracts.tools.messages import ToolSpec
+from contracts.tools.messages import ReadRequested, ToolSpec
+from contracts.wire import subjects
+from contracts.wire.base import parsed
 from contracts.wire.faults import Fault
-from services.messaging.connection import Bus
+from contracts.wire.records import VERSION_HEADER
+from services.messaging.connection import Answerer, Bus
+from services.messaging.errors import Unavailable
 from services.planner.conversation import triage_critique
-from services.planner.conversation.encoding import Message, Messages
+from services.planner.conversation.encoding import Message, Messages, merged
 from services.planner.effects.image_loader import ImageLoader
+from services.planner.logs.ownership_watch import Address
+from services.planner.logs.run_log import RunLogs
 from services.planner.models.errors import ModelFailed
-from services.planner.models.model_table import cost_usd
+from services.planner.models.providers import cost_usd
 from services.planner.models.types import Delta, Model, ModelRequest, Reply
 from services.planner.models.wire import estimate
-from services.planner.page_views import view_of
 from services.planner.resolution import Deployment
 from services.planner.run.commands import Opening
 from services.planner.run.people.input_rules import ADMITTED, Checked, check
 from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Critique, Triage
 from services.planner.strategies.base import Reading, Strategy
+from services.runtime.health import VERSION
 from services.shared.runs.causes import CAUSES
+from services.shared.runs.pages.page_types import Read, Shown, help_text
 from services.shared.runs.pages.registry import OF_PAGES, Pages, UnknownPlace
-from services.shared.tools.catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue, read
 
 logger = structlog.get_logger(__name__)
 
@@ -187,3 +205,116 @@ class ModelRequests:
         finally:
             await stream.aclose()
         return "", Usage(cost_usd=0.0)
+
+
+logger = structlog.get_logger(__name__)
+
+PAGE_WAIT_S = 6.0
+"""How long each read of a page may take. All of them are made at once."""
+MAX_CONTEXT_CHARACTERS = 64 << 10
+
+
+async def view_of(bus: Bus, pages: Pages, page: Page, started: RunStarted) -> tuple[PageView, list[str]]:
+    """Return what the model of a run reads about its page, and warnings. Raises UnknownPlace."""
+    parts, kind = pages.parts(page), pages.pages[page.name]
+    lost: list[str] = []
+    try:
+        reads = kind.reads_of(page)
+        results = await asyncio.gather(*(_read(bus, started, each) for each in reads))
+        lost = [f"{each.tool}: {found.reason}" for each, found in zip(reads, results, strict=True) if _is_lost(found)]
+        shown = kind.shown(page, [None if _is_lost(each) else each for each in results])
+        # Raises for what no record can hold.
+        PageView(page=page, context=shown.text, **_of_table(shown)).model_dump_json()
+    except Exception as error:  # noqa: BLE001, a plug-in may raise anything
+        logger.warning("page_not_shown", page=page.name, error=repr(error)[:500])
+        shown, lost = Shown(""), [*lost, "the page cannot be shown; the log of the planner says why"]
+    lines = [shown.text[:MAX_CONTEXT_CHARACTERS], *(f"Not available now: {each}" for each in lost)]
+    view = PageView(
+        page=page,
+        role=started.request.role,
+        persona="\n\n".join(filter(None, (part.persona for part in parts))),
+        context="\n".join(filter(None, lines)),
+        payloads=pages.payloads(page),
+        client_actions=pages.actions(page),
+        tools=[name for name in started.tools if pages.offers(page, name)],
+        help=help_text(pages.topics, page.name, started.request.role),
+        **_of_table(shown),
+    )
+    return view, [f"page_incomplete: {each}" for each in lost]
+
+
+def _of_table(shown: Shown) -> dict[str, Any]:
+    return {"base_version": shown.base_version, "columns": shown.columns}
+
+
+def _is_lost(found: Any) -> TypeGuard[Fault]:
+    return isinstance(found, Fault)
+
+
+async def _read(bus: Bus, started: RunStarted, call: Read) -> Any:
+    """Return what a tool says, or the fault."""
+    request = started.request
+    if request.key_tools is not None and call.tool not in request.key_tools:
+        return Fault(code="unknown_tool", reason="the API key does not allow this tool")
+    asked = ReadRequested(
+        tenant=started.tenant,
+        tool=call.tool,
+        args=call.args,
+        user_id=request.user_id,
+        request_id=request.request_id,
+        trace_id=request.trace_id,
+    )
+    try:
+        found = await read(bus, asked, PAGE_WAIT_S)
+    except Unavailable:
+        return Fault(code="tool_unavailable", reason="no answer in time", retryable=True)
+    if found.status == "failed":
+        return found.failure or Fault(code="internal", reason="the tool failed and did not say why")
+    return found.observation
+
+
+MAX_WAITING = 16
+"""Requests of one planner that wait; further ones are not answered, and are asked again."""
+
+
+class Prompts(Answerer):
+    """Renders prompts again, for requests: one at a time, since a long run holds up this process."""
+
+    def __init__(self, bus: Bus, logs: RunLogs, requests: ModelRequests) -> None:
+        super().__init__(bus, subjects.prompt, subjects.prompt.writes)
+        self._logs = logs
+        self._requests = requests
+        self._lock = asyncio.Lock()
+
+    async def answer(self, message: Msg) -> None:
+        """Render a prompt, and send it."""
+        if len(self._answering) > MAX_WAITING:
+            return
+        if (asked := parsed(PromptRequested, message.data)) is None:
+            return  # Not from a service of this version; it stops waiting.
+        async with self._lock:
+            prompt = await self.rendered(asked)
+        answer = PromptRendered(prompt=prompt, problem=None if prompt else "no_such_call")
+        reply = answer.model_dump_json().encode()
+        if len(reply) > self._bus.nc.max_payload:
+            reply = PromptRendered(problem="too_large").model_dump_json().encode()
+        await self._bus.send(message.reply, reply)
+
+    async def rendered(self, wanted: PromptRequested) -> Prompt | None:
+        """Return a prompt; None if the log has no such model call."""
+        address, place = Address(wanted.tenant, wanted.run_id), (wanted.turn, wanted.part, wanted.attempt)
+        found = await self._logs.as_asked(address, place)
+        if found is None or found.run.started is None:
+            return None
+        request = await self._requests.rendered(found.run, found.run.started)
+        return Prompt(
+            model=request.model,
+            messages=[each for each in merged(request.messages.objects()) if isinstance(each, dict)],
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            response_format=request.response_format,
+            reasoning_effort=request.reasoning_effort,
+            tokens=request.messages.tokens,
+            rendered_by=VERSION,
+            asked_by=(found.headers or {}).get(VERSION_HEADER, ""),
+        )

@@ -37,16 +37,16 @@ from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
 from services.planner.effects import messages
 from services.planner.logs import index
+from services.planner.logs.offload import TaskResults
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
-from services.planner.logs.task_results import TaskResults
 from services.planner.run.ending import terminal
 from services.planner.run.people import pauses
 from services.planner.run.state.run import Busy, Place, Waiting
 from services.planner.sessions import decide, memory, proposals
-from services.planner.sessions.tasks import answers
 from services.planner.sessions.tasks import commands as task_commands
+from services.planner.sessions.tasks import reports
 from services.planner.sessions.tasks.reports import report_id, report_request
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed
@@ -247,7 +247,7 @@ class Sessions:
         found = [self._execute(address, session, each) for each in decide.commands(session, cause)]
         of_caller: task_commands.AnswerCall | None = None
         if isinstance(cause, OfTasks):
-            old = answers.dropped_task(session, cause) if isinstance(cause, SessionTaskCalled) else None
+            old = reports.dropped_task(session, cause) if isinstance(cause, SessionTaskCalled) else None
             if old is not None:
                 background = recalled(session.background, await self._logs.whole(address), old)
                 session = session.model_copy(update={"background": background})

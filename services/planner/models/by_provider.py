@@ -16,8 +16,8 @@ import orjson
 
 from contracts.wire.operation import MODEL_BY_KEY, OLLAMA_PORT
 from services.planner.models import demo
-from services.planner.models.direct.openai_compatible import OpenAICompatibleModel
 from services.planner.models.limits import Limits
+from services.planner.models.openai_compatible import OpenAICompatibleModel
 from services.planner.models.providers import Endpoints
 from services.planner.models.types import Delta, ModelRequest, Reply
 

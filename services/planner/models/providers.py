@@ -1,17 +1,26 @@
-"""Which providers speak OpenAI's protocol, where their servers are, and which variable holds their key.
+"""Known providers and models: their addresses, the variables of their keys, prices, context sizes and abilities.
 
-docs/rules/providers.md is made of this table. Every other provider is asked through LiteLLM.
+docs/rules/providers.md is made of the table of providers, which speak OpenAI's protocol. Every other provider is asked
+through LiteLLM.
+
+What is known of models (`model_table.json`) is a trimmed copy of the table of the pinned LiteLLM, made by
+`tests/support/model_table.py`, so that the library need not be imported for it. Its licence is that of LiteLLM, in
+`model_table.LICENSE`.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from contracts.runs.payload import Usage
 from services.planner.models.errors import ADDRESS_INVALID, KEY_INVALID, KEY_MISSING, ModelFailed, failure
-from services.planner.models.model_table import known_model, reasons
 
 _KEY = re.compile(r"""[!#-&(-~]([!-~]*[!#-&(-~])?""", re.ASCII)
 """What an HTTP header may hold as a key: visible ASCII, not in quotes."""
@@ -159,3 +168,64 @@ def _checked(model: str, base: str, key: str | None) -> str:
     if key is not None and parts.username is not None:
         raise ModelFailed("model_failed", f"the address of {model} names a user, and there is an API key: keep one")
     return base.rstrip("/").removesuffix("/chat/completions")
+
+
+FILE = Path(__file__).with_name("model_table.json")
+_PREFIXES_LEFT_OUT = frozenset({"openai", "anthropic", "azure", "vertex_ai", "bedrock", "cohere", "cohere_chat"})
+"""Providers whose models the table also, or only, names without the provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """What is known of a model. Prices in USD per token; None: unknown."""
+
+    provider: str
+    input_price: float | None
+    output_price: float | None
+    cached_price: float | None
+    context_tokens: int | None
+    vision: bool
+    reasoning: bool
+
+
+@lru_cache(maxsize=256)
+def known_model(name: str) -> KnownModel | None:
+    """Look a model up by its full name (`groq/llama-3.3-70b`), else without its provider where that is unambiguous."""
+    provider, _, rest = name.partition("/")
+    row = _row(name) or (_row(rest) if provider in _PREFIXES_LEFT_OUT else None)
+    if row is None:
+        return None
+    provider, input_price, output_price, cached_price, context_tokens, vision, reasoning = row
+    return KnownModel(provider, input_price, output_price, cached_price, context_tokens, bool(vision), bool(reasoning))
+
+
+def _row(name: str) -> list[Any] | None:
+    """The line of a model. The table is kept as text: as objects it takes 4 MB."""
+    key, text = b"\n" + orjson.dumps(name) + b": ", _text()
+    if (at := text.find(key)) < 0:
+        return None
+    row: list[Any] = orjson.loads(text[at + len(key) : text.index(b"]", at + len(key)) + 1])
+    return row
+
+
+@cache
+def _text() -> bytes:
+    return FILE.read_bytes()
+
+
+def reasons(name: str, declared: Mapping[str, bool]) -> bool:
+    """Whether a model takes a reasoning effort: as `declared` says, else the table."""
+    known = known_model(name)
+    return declared.get(name, known is not None and known.reasoning)
+
+
+def cost_usd(model: str, usage: Usage) -> float | None:
+    """Return what a reply costs, or None where the model's price is unknown."""
+    known = known_model(model)
+    if known is None or known.input_price is None or known.output_price is None:
+        return None
+    cached = usage.cached_tokens if known.cached_price is not None else 0
+    fresh = max(0, usage.prompt_tokens - cached)
+    return (
+        fresh * known.input_price + cached * (known.cached_price or 0.0) + usage.completion_tokens * known.output_price
+    )

@@ -30,10 +30,10 @@ from services.planner.run.ending import budgets, terminal
 from services.planner.run.people import inputs, pauses
 from services.planner.run.state.fold import BY_SESSION
 from services.planner.run.state.run import Event, Run, round_id, waiting_calls
-from services.planner.run.turn import asking, outcomes
-from services.planner.run.turn.asking import awaits_triage, next_asked, run_after, with_unfinished
+from services.planner.run.turn import next_step
 from services.planner.run.turn.decide import decide
 from services.planner.run.turn.decision import Final
+from services.planner.run.turn.next_step import awaits_triage, next_asked, run_after, with_unfinished
 
 OfTurns = commands.OfTurns | commands.OfTasks
 MAX_LOST = 5
@@ -107,7 +107,7 @@ def _received(
     rules: Rules,
 ) -> Command:
     """Return the next command of an open run."""
-    if own := outcomes.own_outcomes(run, handling):
+    if own := next_step.own_outcomes(run, handling):
         return _settle(run, handling, own, rules)
     match message:
         case inbox.TimerFired():
@@ -182,7 +182,7 @@ def _open(run: Run, handling: Handling, request: RunRequested, rules: Rules) -> 
     if (rule := progress.opening.checked.rule) is not None:
         text = progress.opening.checked.text
         return Append([started, inputs.pause_of_rule(started, "question", rule, text, progress.now)])
-    return Append([started, *asking.go_on(opened, handling, rules)])
+    return Append([started, *next_step.go_on(opened, handling, rules)])
 
 
 def _settle(run: Run, handling: Handling, ended: Sequence[inbox.CallFinished], rules: Rules) -> Command:
@@ -194,7 +194,7 @@ def _settle(run: Run, handling: Handling, ended: Sequence[inbox.CallFinished], r
         for outcome in ended
         if outcome.call_id in run.open
     ]
-    return Append(outcomes.settle(run, handling, outcomes.first_that_fit(observed), rules))
+    return Append(next_step.settle(run, handling, next_step.first_that_fit(observed), rules))
 
 
 def _lacks_specs(run: Run, progress: Progress) -> bool:
@@ -314,7 +314,7 @@ def _send(run: Run, handling: Handling) -> commands.Dispatch | Append | None:
         if run.owner.get(call.call_id) == handling.incoming.owner and round_id(call) not in handling.progress.dispatched
     ]
     again = frozenset(call.call_id for call in mine if round_id(call) not in handling.progress.announced)
-    return commands.Dispatch(mine, again) if mine else outcomes.take_over(run, handling)
+    return commands.Dispatch(mine, again) if mine else next_step.take_over(run, handling)
 
 
 def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
@@ -339,5 +339,5 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
     if run.step is not None and not run.concluded:
         if _lacks_specs(run, handling.progress):
             return commands.LoadSpecs()
-        return Append(outcomes.conclude(run, handling, run.step, rules))
-    return Append(asking.go_on(run, handling, rules))
+        return Append(next_step.conclude(run, handling, run.step, rules))
+    return Append(next_step.go_on(run, handling, rules))

@@ -25,7 +25,7 @@ from services.planner.run.commands import Handling, Rules, StrategyRules
 from services.planner.run.ending import budgets
 from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn import asking
+from services.planner.run.turn import next_step
 from services.planner.run.turn.decision import Decision, Final
 from services.runtime.newest import Newest
 from services.shared.runs.causes import CAUSES
@@ -197,7 +197,7 @@ class AskingStrategy(Strategy):
     ) -> list[Event]:
         """Ask for the next decision: at the opening, and after each step."""
         del observed
-        return asking.ask_next(run, handling, rules)
+        return next_step.ask_next(run, handling, rules)
 
     def length(self, run: Run) -> Length:
         """Measure the conversation, without the system message."""

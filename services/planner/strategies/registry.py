@@ -18,7 +18,7 @@ from services.planner.run.calls import approvals
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import budgets, terminal
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn.asking import run_after
+from services.planner.run.turn.next_step import run_after
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.base import JOB, Strategies, Strategy, ThinkingFirst
 from services.planner.strategies.chat.strategy import Chat

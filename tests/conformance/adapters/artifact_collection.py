@@ -3,7 +3,7 @@
 from typing import Any
 
 from services.planner.run.ending.payload import assemble
-from services.planner.run.state.collected import add_artifacts
+from services.planner.run.state.history import add_artifacts
 from services.shared.redaction.json_values import plain
 from services.shared.redaction.separation import collect
 from tests.support.vector_tokens import assert_matches, decoded

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.conversation.encoding import EncodedHistory, Messages, decoded, encoded, merged
-from services.planner.models.direct.openai_compatible import body_of
+from services.planner.models.openai_compatible import body_of
 from services.planner.models.providers import Endpoint
 from services.planner.models.types import ModelRequest
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contracts.tools.messages import ToolSpec
-from services.planner.models.direct.openai_reply import ReplyReader
+from services.planner.models.openai_reply import ReplyReader
 from services.planner.models.types import Delta, Reply
 from services.planner.run.turn.decision import Calls, Decision, Final
 from services.planner.strategies.planned.reading import AnswerReading

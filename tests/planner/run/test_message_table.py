@@ -27,7 +27,7 @@ from services.planner.run.commands import (
 )
 from services.planner.run.people import pauses
 from services.planner.run.turn.decision import Decision, Failed
-from services.planner.strategies.planned.state import Planned
+from services.planner.strategies.planned.execution import Planned
 from services.planner.strategies.planned.strategy import Planned as Strategy
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run.moves import MOVES, STATES, page

@@ -25,6 +25,7 @@ import orjson
 from httpcore._async.http11 import AsyncHTTP11Connection
 
 from services.planner.models import errors
+from services.planner.models.errors import failure_of
 from services.planner.models.limits import (
     IDENTITY,
     MAX_REST_BYTES,
@@ -35,7 +36,6 @@ from services.planner.models.limits import (
     WholeLines,
     too_long,
 )
-from services.planner.models.litellm.errors import failure_of
 
 T = TypeVar("T")
 MAX_ERROR_BYTES = 4096
@@ -148,7 +148,7 @@ class Exchange:
 
 
 class _Refused(Exception):
-    """A provider's refusal, as `litellm.errors` reads it."""
+    """A provider's refusal, as `errors.failure_of` reads it."""
 
     def __init__(self, response: httpx.Response) -> None:
         super().__init__()

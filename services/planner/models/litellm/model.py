@@ -24,10 +24,9 @@ from typing import Any
 from contracts.runs.payload import Usage
 from services.planner.conversation.encoding import Messages, decoded
 from services.planner.models import wire
-from services.planner.models.errors import ModelFailed
+from services.planner.models.errors import ModelFailed, failure_of
 from services.planner.models.gathering import Gathered, Piece
 from services.planner.models.limits import Limits, ReplyTimeouts
-from services.planner.models.litellm.errors import failure_of
 from services.planner.models.litellm.http_transport import Exchange, bound_replies
 from services.planner.models.types import Delta, ModelRequest, Reply
 

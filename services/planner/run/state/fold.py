@@ -9,7 +9,7 @@ from contracts.runs.pauses import text_pause_id
 from contracts.runs.payload import FinalPayload
 from contracts.sessions.proposals import PayloadKept
 from services.planner.run.state import history
-from services.planner.run.state.collected import allowed_images
+from services.planner.run.state.history import allowed_images
 from services.planner.run.state.people import called_again
 from services.planner.run.state.run import Run, StrategyState, take_in, waiting_calls
 from services.planner.run.state.task_budgets import with_settled

@@ -29,8 +29,7 @@ from contracts.runs.requests import RunLimits, RunRequested, State, Waits
 from contracts.sessions.proposals import PayloadKept
 from contracts.sessions.tasks import Reservation
 from contracts.wire.faults import Fault
-from services.planner.run.state.collected import Collected
-from services.planner.run.state.history import Conversation, History, ToolImage
+from services.planner.run.state.history import Collected, Conversation, History, ToolImage
 from services.planner.run.state.people import AddedInputs, PauseDecisions
 
 

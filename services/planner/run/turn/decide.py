@@ -37,8 +37,8 @@ from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import budgets, terminal
 from services.planner.run.people import pauses
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn.asking import next_asked, run_after
 from services.planner.run.turn.decision import Calls, Decision, Failed, Final, Invalid, OwnDecision
+from services.planner.run.turn.next_step import next_asked, run_after
 from services.shared.budgets.totals import spent
 
 FIELD_REFUSED: frozenset[Code] = frozenset({"response_format_refused", "field_refused"})

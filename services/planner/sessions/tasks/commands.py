@@ -9,8 +9,8 @@ from contracts.runs.requests import RunRequested
 from contracts.sessions.records import SessionRunEnded, SessionRunWaits
 from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskControl, SessionTaskMessage
 from contracts.wire.faults import Fault
-from services.planner.sessions.tasks import answers, reports
-from services.planner.sessions.tasks.answers import Target, target
+from services.planner.sessions.tasks import reports
+from services.planner.sessions.tasks.reports import Target, target
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Group, Report
 
@@ -96,7 +96,7 @@ def commands(
             of_target = [] if cause.action in {"list", "status"} else _of_target(session, cause)
             asked = target(session.background, cause) if cause.action == "status" else None
             found = readable(session, asked.group) if isinstance(asked, Target) else ()
-            return [AnswerCall(cause.run, answers.of_call(session, cause), found), *of_target]
+            return [AnswerCall(cause.run, reports.of_call(session, cause), found), *of_target]
         case SessionTaskControl():
             return _of_target(session, cause)
         case SessionGroupDue(group_id=group_id):
@@ -113,7 +113,7 @@ def commands(
 
 
 def _of_spawn(session: Session, call: SessionTaskCalled) -> list[TaskCommand]:
-    finished = answers.of_spawn(session, call)
+    finished = reports.of_spawn(session, call)
     task = session.background.tasks.get(call.child.run_id) if call.child is not None else None
     group = session.background.groups.get(task.group_id) if task is not None else None
     found: list[TaskCommand] = []
@@ -211,7 +211,7 @@ def _of_group(session: Session, group: Group, of_task: str | None = None) -> lis
 
     `of_task`: the task that ended. Before the group has ended, only its own reports follow.
     """
-    finished = answers.of_waiter(session, group)
+    finished = reports.of_waiter(session, group)
     found: list[TaskCommand] = []
     waiter = group.waiter
     if finished is not None and waiter is not None:

@@ -51,7 +51,7 @@ from contracts.sessions.tasks import (
 )
 from contracts.wire.faults import Fault
 from services.planner.sessions.tasks import reports
-from services.planner.sessions.tasks.answers import Target, control_id, target
+from services.planner.sessions.tasks.reports import Target, control_id, target
 from services.planner.sessions.tasks.spawning import spawn
 from services.shared.redaction.json_values import cut
 from services.shared.sessions.fold import after

@@ -19,16 +19,15 @@ from contracts.runs.pages import PageView
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation import native, texts
-from services.planner.conversation.catalogue import HINT_LIMIT, clean, shown_name
+from services.planner.conversation.catalogue import HINT_LIMIT, clean, shown_name, with_agents
 from services.planner.conversation.encoding import compact
 from services.planner.conversation.messages import Dialect, Message, between, guidance, minute_of, says, system
 from services.planner.conversation.native import NativeTools
 from services.planner.conversation.rendering import JsonActions
-from services.planner.conversation.task_tools import with_agents
 from services.planner.models.types import ModelRequest
 from services.planner.run.state.run import Run
 from services.planner.strategies.base import AskingStrategy, Prefix
-from services.planner.strategies.chat import state as states
+from services.planner.strategies.chat import reading as states
 from services.planner.strategies.chat.reading import ChatReading
 from services.shared.runs.pages.page_types import PayloadType, manifest
 from services.shared.runs.pages.registry import Pages

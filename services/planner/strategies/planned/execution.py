@@ -1,4 +1,7 @@
-"""Carries out a plan of the strategy `planned`: one call after another, each with what earlier ones returned. Pure.
+"""The state of a plan, and how it is carried out: call after call, each with what earlier ones returned. Pure.
+
+PLAN is the step that decides, EXECUTE carries out the calls, RESPOND writes the answer. A plan that was rejected has
+ended at once.
 
 Rule 1: a plan with errors is not started, nor is a plan that is too large for the limits of its run.
 Rule 2: a call is resolved once all earlier ones have succeeded, in the record that announces it. So any planner
@@ -16,20 +19,121 @@ from typing import Any
 from contracts.artifacts.references import ArtifactRef
 from contracts.runs.events import Called, Observed, PlannedCall, Step
 from contracts.runs.inbox import TimerFired
-from contracts.runs.plans import PlanCall
+from contracts.runs.plans import CallStatus, Plan, PlanCall, PlanError
 from contracts.wire.faults import Fault
 from contracts.wire.limits import KIB, MAX_INLINE_BYTES
-from runwire.plans import ArgumentsTooLarge, MissingOutputField, resolve
+from runwire.plans import ArgumentsTooLarge, MissingOutputField, holds_templates, resolve
 from services.planner.run.calls import approvals
 from services.planner.run.commands import Append, Command, Handling, Rules, SetTimer
 from services.planner.run.ending import budgets
 from services.planner.run.people import pauses
-from services.planner.run.state.run import Event, Run
-from services.planner.run.turn import asking
-from services.planner.strategies.planned.state import EXECUTE, PLAN, ActivePlan, Planned, outline, state_of
+from services.planner.run.state.run import Event, Run, StrategyState
+from services.planner.run.turn import next_step
+from services.planner.run.turn.decision import OwnDecision
 from services.shared.redaction.json_values import wire_size
 from services.shared.redaction.separation import dotted, restore
 from services.shared.redaction.stored_values import as_reference
+
+PLAN, EXECUTE, RESPOND = "plan", "execute", "respond"
+"""Nodes of the steps. Steps of the strategy `react` may have the node `plan` too: with calls, and without a plan."""
+PLANNING = "__planning__"
+"""The one function that a request for a plan offers."""
+MAX_NAMED_CALLS = 20
+MAX_OUTLINE_CHARACTERS = 1000
+"""Of the reasoning of a plan that is too large to be shown."""
+_STATUS: dict[str, CallStatus] = {"succeeded": "success", "failed": "failed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned(OwnDecision):
+    """Run the calls of a plan one after another; where it has errors, tell the model instead, and run nothing."""
+
+    plan: Plan
+    errors: tuple[PlanError, ...] = ()
+    errors_left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePlan:
+    """A plan that the run works on, or whose results the model is to answer from."""
+
+    step: Step
+    """The decision, with the plan."""
+    has_begun: bool = False
+    has_ended: bool = False
+    """No call of it follows: the next request to the model asks for the answer."""
+    is_late: bool = False
+    """The deadline has halted it."""
+    halt_reason: str | None = None
+    """Why calls of it were not executed, or failed."""
+    ended_as: Sequence[CallStatus] = ()
+    """The statuses of its calls, once all have ended."""
+
+    @property
+    def calls(self) -> Sequence[PlanCall]:
+        """The calls of the plan, in their order."""
+        return self.step.plan.calls if self.step.plan is not None else ()
+
+    def call_id(self, index: int) -> str:
+        """Return the id of a call of the plan."""
+        return call_id(self.step, index)
+
+    def statuses(self, outcomes: Mapping[str, Observed]) -> list[CallStatus]:
+        """Return how each call has ended."""
+        found = [outcomes.get(self.call_id(index)) for index in range(len(self.calls))]
+        return ["not_executed" if each is None else _STATUS[each.status] for each in found]
+
+    def resolved(self) -> set[str]:
+        """Return the ids of the calls whose arguments hold templates."""
+        return {self.call_id(index) for index, call in enumerate(self.calls) if holds_templates(call.arguments)}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedState(StrategyState):
+    """The state of the strategy."""
+
+    plan: ActivePlan | None = None
+    """The plan that the next request, or the next call, is about."""
+    inputs_read: int = 0
+    """How many inputs the model has received so far. A new one may need calls, so the model plans again."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has halted the plan."""
+        return self.plan is not None and self.plan.is_late
+
+    @property
+    def ran(self) -> str | None:
+        """What came of the plan that was carried out, call by call."""
+        if self.plan is None or not self.plan.ended_as:
+            return None
+        pairs = zip(self.plan.calls, self.plan.ended_as, strict=False)
+        calls = [f"{call.tool_name}: {status.replace('_', ' ')}" for call, status in pairs]
+        more = f" and {len(calls) - MAX_NAMED_CALLS} more" if len(calls) > MAX_NAMED_CALLS else ""
+        reason = f"was halted ({self.plan.halt_reason})" if self.plan.halt_reason is not None else "was carried out"
+        return f"the plan {reason}, its calls: {', '.join(calls[:MAX_NAMED_CALLS])}{more}"
+
+    @property
+    def stage(self) -> str:
+        """What the next request asks for: a plan, or the answer from what came of one."""
+        return RESPOND if self.plan is not None and self.plan.has_ended else PLAN
+
+
+def state_of(run: Run) -> PlannedState:
+    """Return the state of a run with this strategy."""
+    return run.strategy_state if isinstance(run.strategy_state, PlannedState) else PlannedState()
+
+
+def call_id(step: Step, index: int) -> str:
+    """Return the id of a call of a step's plan. Calls are numbered from 0, as in templates."""
+    return f"{step.step}-{index}"
+
+
+def outline(plan: Plan) -> dict[str, Any]:
+    """Return what is shown of a plan that is too large: the beginning of its reasoning, and the names of its tools."""
+    calls = [{"tool_name": call.tool_name} for call in plan.calls]
+    return {"reasoning": plan.reasoning[:MAX_OUTLINE_CHARACTERS], "calls": calls}
+
 
 ANSWER_AFTER_DEADLINE_MS = 30_000
 MAX_INSERTED_BYTES = 128 * KIB
@@ -43,7 +147,7 @@ _ARTIFACT = ("artifact",)
 def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: Rules) -> list[Event]:
     """Return what follows a plan: its first call, or a request for the answer. `step`: the decision as it begins."""
     now = handling.progress.now
-    later, latency_ms = asking.run_after(run, decision=decision), max(0, now - run.turn_at)
+    later, latency_ms = next_step.run_after(run, decision=decision), max(0, now - run.turn_at)
     step = step.model_copy(update={"plan": decision.plan})
     budget = budgets.spent_for_step(later, now) or budgets.spent_calls(
         run, 0 if decision.errors else len(decision.plan.calls)
@@ -58,7 +162,7 @@ def decided(run: Run, handling: Handling, step: Step, decision: Planned, rules: 
         )
         if budget is not None:
             return [invalid, budgets.out_of(later, budget, now)]
-        return [invalid, *asking.ask_next(run, handling, rules)]
+        return [invalid, *next_step.ask_next(run, handling, rules)]
     ended = Step(step=step.step, node=PLAN, status="succeeded", latency_ms=latency_ms)
     if budget is None:
         return [step, ended, *_first_call(run, handling, ActivePlan(step), step.by)]
@@ -88,7 +192,7 @@ def after_call(
     failure = next((each.failure for each in outcomes.values() if each.status == "failed"), None)
     is_late = run.deadline_at is not None and now >= run.deadline_at
     if is_late and run.limits.grace_s > 0:
-        return [budgets.out_of(asking.run_after(run, observed=last), budgets.deadline(run), now)]
+        return [budgets.out_of(next_step.run_after(run, observed=last), budgets.deadline(run), now)]
     # tool_runner may notice it before this clock does.
     is_late = is_late or (failure is not None and failure.code == "deadline_passed" and not run.limits.grace_s)
     index = len(outcomes)
@@ -186,11 +290,11 @@ def _ended(
     if pauses.is_held(run):
         return [ended]
     then = replace(
-        asking.run_after(run, observed=last),
+        next_step.run_after(run, observed=last),
         strategy_state=replace(state_of(run), plan=replace(active, has_ended=True)),
         deadline_at=ended.deadline_at or run.deadline_at,
     )
-    return [ended, *asking.go_on(then, handling, rules)]
+    return [ended, *next_step.go_on(then, handling, rules)]
 
 
 def _end_of(

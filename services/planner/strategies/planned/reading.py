@@ -34,7 +34,7 @@ from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads, load
 from services.planner.replies.thoughts import apart
 from services.planner.run.turn.decision import Decision, Final, form_of
 from services.planner.strategies.base import Reading
-from services.planner.strategies.planned.state import PLAN, PLANNING, Planned
+from services.planner.strategies.planned.execution import PLAN, PLANNING, Planned
 from services.shared.json_schema.checks import certain_faults
 from services.shared.redaction.json_values import cut
 

@@ -34,9 +34,9 @@ from services.planner.run.turn.decide import step_of
 from services.planner.run.turn.decision import OwnDecision
 from services.planner.strategies.base import AskingStrategy, Prefix, Reading
 from services.planner.strategies.planned import execution
-from services.planner.strategies.planned import state as states
+from services.planner.strategies.planned import execution as states
+from services.planner.strategies.planned.execution import PLANNING, call_id, outline
 from services.planner.strategies.planned.reading import AnswerReading, PlanReading
-from services.planner.strategies.planned.state import PLANNING, call_id, outline
 
 IDENTITY = """\
 You are the planner of an agent. You answer the user's question in at most two replies: the first is a plan, the tools \

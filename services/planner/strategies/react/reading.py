@@ -18,8 +18,7 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import describe
 from contracts.wire.limits import MAX_INLINE_BYTES
 from services.planner.conversation import native
-from services.planner.conversation.catalogue import HINT_LIMIT
-from services.planner.conversation.task_tools import RUN_AGENT, TASK_SPECS, AgentTool, agent_task, call_name
+from services.planner.conversation.catalogue import HINT_LIMIT, RUN_AGENT, TASK_SPECS, AgentTool, agent_task, call_name
 from services.planner.models.types import Reply
 from services.planner.replies.actions.arguments import task_args
 from services.planner.replies.actions.names import ALIAS_MODES, meant, opcode_of, spelled

@@ -13,9 +13,8 @@ from contracts.runs.step_events import ReplyForm
 from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation import native
-from services.planner.conversation.catalogue import shown_name
+from services.planner.conversation.catalogue import shown_name, with_agents
 from services.planner.conversation.messages import budget_notes, system_message
-from services.planner.conversation.task_tools import with_agents
 from services.planner.models.types import CallPiece, ModelRequest, Reply
 from services.planner.replies.plain_text import TextStream, is_action, read_plain
 from services.planner.run.state.run import Run

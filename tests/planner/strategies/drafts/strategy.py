@@ -10,7 +10,7 @@ from services.planner.models.types import ModelRequest, Reply
 from services.planner.replies.answer_stream import AnswerStream
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.state.run import Event, Run, StrategyState
-from services.planner.run.turn import asking, decide
+from services.planner.run.turn import decide, next_step
 from services.planner.run.turn.decision import Decision, Final, OwnDecision
 from services.planner.strategies.base import AskingStrategy, Reading
 
@@ -64,7 +64,7 @@ class Drafts(AskingStrategy):
     ) -> list[Event]:
         """Record the draft, and ask for its title."""
         step = decide.step_of(asked, decision, "draft", "started")
-        return [step, step.model_copy(update={"status": "succeeded"}), *asking.go_on(run, handling, rules)]
+        return [step, step.model_copy(update={"status": "succeeded"}), *next_step.go_on(run, handling, rules)]
 
 
 def draft_of(run: Run) -> str:

@@ -15,8 +15,13 @@ from contracts.wire.faults import Fault
 from runwire.plans import PlanBounds
 from services.planner.run.commands import Append, Ask, Dispatch, Rules, SetTimer, Wake
 from services.planner.run.turn.decision import Decision, Final
-from services.planner.strategies.planned.execution import ANSWER_AFTER_DEADLINE_MS
-from services.planner.strategies.planned.state import EXECUTE, ActivePlan, Planned, state_of
+from services.planner.strategies.planned.execution import (
+    ANSWER_AFTER_DEADLINE_MS,
+    EXECUTE,
+    ActivePlan,
+    Planned,
+    state_of,
+)
 from services.planner.strategies.planned.strategy import Planned as Strategy
 from services.shared.redaction.separation import dotted
 from tests.planner.handlings import Attempt, advance, later_token

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from runwire.plans import PlanBounds
 from services.planner.models.types import Reply
 from services.planner.run.turn.decision import Final
+from services.planner.strategies.planned.execution import PLANNING, Planned
 from services.planner.strategies.planned.reading import (
     AnswerReading,
     NoPlan,
@@ -18,7 +19,6 @@ from services.planner.strategies.planned.reading import (
     arguments_of,
     plan_in,
 )
-from services.planner.strategies.planned.state import PLANNING, Planned
 from tests.planner.replies.test_actions_properties import TEXTS
 
 MAX_SECONDS = 5.0

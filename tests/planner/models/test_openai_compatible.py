@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from services.planner.conversation.encoding import Messages
-from services.planner.models.direct.openai_compatible import OpenAICompatibleModel, proxy_of
-from services.planner.models.direct.openai_reply import error_in, failure_of
 from services.planner.models.errors import ModelFailed
+from services.planner.models.openai_compatible import OpenAICompatibleModel, proxy_of
+from services.planner.models.openai_reply import error_in, failure_of
 from services.planner.models.providers import Endpoints, ModelServer
 from services.planner.models.types import ModelRequest, Reply
 from tests.support.raw_model_server import DONE, raw_server, response, says

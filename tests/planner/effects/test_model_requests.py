@@ -9,9 +9,9 @@ from contracts.runs.inbox import PromptRequested
 from contracts.wire import subjects
 from contracts.wire.records import VERSION_HEADER
 from services.planner.conversation.encoding import text_parts
+from services.planner.effects.model_requests import Prompts
 from services.planner.effects.parts import Parts
 from services.planner.logs.ownership_watch import Address
-from services.planner.prompts import Prompts
 from services.runtime.health import VERSION
 from tests.planner.conftest import Plan
 from tests.planner.planned_tools import native

@@ -31,10 +31,9 @@ from aiohttp.tracing import Trace
 
 from services.planner.conversation.encoding import encoded
 from services.planner.models import errors, limits, wire
-from services.planner.models.direct.openai_reply import ReplyReader, error_in, failure_of
 from services.planner.models.errors import ModelFailed
-from services.planner.models.model_table import cost_usd, known_model
-from services.planner.models.providers import Endpoint, Endpoints, provider_of
+from services.planner.models.openai_reply import ReplyReader, error_in, failure_of
+from services.planner.models.providers import Endpoint, Endpoints, cost_usd, known_model, provider_of
 from services.planner.models.types import Delta, ModelRequest, Reply
 from services.runtime import exact_json
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from contracts.runs.payload import Usage
-from services.planner.models.model_table import FILE, cost_usd, known_model
+from services.planner.models.providers import FILE, cost_usd, known_model
 from tests.support.model_table import LICENCE_FILE, LICENCE_SOURCE, licence, rendered
 
 

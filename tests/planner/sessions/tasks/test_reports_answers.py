@@ -1,6 +1,6 @@
 """What a model reads as the outcome of its calls about tasks."""
 
-from services.planner.sessions.tasks.answers import dropped_task
+from services.planner.sessions.tasks.reports import dropped_task
 from services.shared.sessions.state import group_view
 from tests.planner.sessions.tasks.session_world import busy, called, control, ended, run_id, spawned
 

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.models.direct.openai_reply import ReplyReader
 from services.planner.models.errors import ModelFailed
 from services.planner.models.limits import WholeLines
+from services.planner.models.openai_reply import ReplyReader
 from services.planner.models.types import Delta
 
 

@@ -1,4 +1,4 @@
-"""When a run asks its strategy what follows; and two handlings of one message, of which the later takes over."""
+"""When a run asks its strategy what follows, and is compacted; two handlings of one message: the later takes over."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,8 +9,9 @@ from contracts.runs.events import Called, Observed, Step
 from contracts.runs.inbox import ResumeRequested
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Handling, Rules, StrategyRules
 from services.planner.run.people.pauses import decisions_of
+from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
-from services.planner.run.turn import asking
+from services.planner.run.turn import next_step
 from services.planner.run.turn.decision import Calls
 from tests.planner.handlings import Attempt, advance
 from tests.planner.run.calls.test_direct import directly
@@ -28,7 +29,7 @@ class Noting(StrategyRules):
     ) -> list[Event]:
         del observed
         self.seen.append((run.turn, len(run.observed)))
-        return asking.ask_next(run, handling, rules)
+        return next_step.ask_next(run, handling, rules)
 
 
 def world(strategy: Noting) -> World:
@@ -138,3 +139,17 @@ def test_the_later_handling_finds_that_the_earlier_one_went_on() -> None:
     asked = [event for events in world.written for event in events if event.type == "asked"][-1]
     assert (asked.turn, asked.attempt, asked.cause) == (2, 2, "lost")
     assert not any(isinstance(event, Called) for events in world.written for event in events)
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_a_long_conversation_is_compacted(*, compacted: bool) -> None:
+    """Before the model is asked, not after it has refused the request; at the limit it is not compacted yet."""
+
+    class Long(Noting):
+        def length(self, run: Run) -> Length:
+            del run
+            return Length(characters=400_000 + compacted, messages=10)
+
+    played = world(Long())
+    played.play(played.handling("REQUESTS:1", started=started()))
+    assert ("compacted" in played.types()) is compacted

@@ -4,7 +4,7 @@ from typing import Any
 
 from contracts.runs.events import Observed, PlannedCall
 from contracts.runs.payload import Source, TaskFindings
-from services.planner.run.state.collected import Collected
+from services.planner.run.state.history import Collected
 
 CHART = {
     "type": "object",

@@ -20,7 +20,7 @@ from services.planner.run.advance import MAX_LOST
 from services.planner.run.commands import Append, Ask, Dispatch, ReadShown, Rules
 from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Decision
-from services.planner.strategies.chat.state import ChatState, fold
+from services.planner.strategies.chat.reading import ChatState, fold
 from services.planner.strategies.chat.strategy import Chat
 from services.shared.runs.pages.registry import load_pages
 from tests.planner.handlings import advance, later_token

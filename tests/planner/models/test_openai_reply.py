@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from services.planner.models.direct.openai_reply import MAX_REPETITIONS, ReplyReader
 from services.planner.models.errors import ModelFailed
+from services.planner.models.openai_reply import MAX_REPETITIONS, ReplyReader
 from services.planner.models.types import Delta
 
 

@@ -1,1 +1,0 @@
-"""Models behind OpenAI's protocol, asked directly over HTTP."""
