@@ -9,7 +9,7 @@ from services.messaging.connection import Bus
 from services.messaging.nats_link import run_on_nats
 from services.planner.agents import load_agents
 from services.planner.app import build_parts, pullers
-from services.planner.effects.direct_calls import DirectCalls
+from services.planner.effects.call_paths import DirectCalls
 from services.planner.handlers import Planner
 from services.planner.settings import PlannerSettings
 from services.runtime.health import Health

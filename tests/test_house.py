@@ -32,7 +32,6 @@ PURE = (
     "services/planner/conversation/encoding.py",
     "services/planner/conversation/native.py",
     "services/planner/conversation/rendering.py",
-    "services/planner/conversation/triage_critique.py",
     "services/gateway/tables/proposal_view.py",
     "services/planner/replies/answer_stream/*.py",
     "services/planner/replies/marked/*.py",

@@ -13,10 +13,10 @@ from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import PullConsumer
 from services.messaging.streams import PLANNER_CONTROL, PLANNER_INBOX, PLANNER_REQUESTS, PLANNER_SESSION
+from services.planner import resolution
 from services.planner.agents import Agent
-from services.planner.effects.call_places import CallPlaces
+from services.planner.effects.call_paths import CallPlaces, DirectCalls
 from services.planner.effects.chunk_publisher import ChunkWriter
-from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.effects.model_requests import ModelRequests, Prompts
 from services.planner.effects.parts import Parts
@@ -24,7 +24,7 @@ from services.planner.effects.sessions import Sessions
 from services.planner.handlers import Planner
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionLogs
-from services.planner.models import demo, vision
+from services.planner.models import demo
 from services.planner.models.by_provider import ByProvider, find_model
 from services.planner.models.limits import Limits
 from services.planner.models.providers import Endpoints, known_model, reasons
@@ -104,7 +104,7 @@ def _deployment(settings: PlannerSettings, agents: Mapping[str, Agent], default_
 def profiles_of(settings: PlannerSettings, agents: Mapping[str, Agent], default_model: str) -> list[ModelProfile]:
     """Describe all models that runs may use, for the gateway."""
     deployment = _deployment(settings, agents, default_model)
-    return vision.profiles(deployment.vision_support, agents, default_model, deployment.named_models())
+    return resolution.profiles(deployment.vision_support, agents, default_model, deployment.named_models())
 
 
 def models_of(settings: PlannerSettings, environment: Mapping[str, str]) -> ByProvider:
@@ -119,14 +119,14 @@ def models_of(settings: PlannerSettings, environment: Mapping[str, str]) -> ByPr
     return ByProvider(endpoints, Limits(reply=settings.model_reply_bytes))
 
 
-def vision_support_of(settings: PlannerSettings) -> vision.VisionSupport:
+def vision_support_of(settings: PlannerSettings) -> resolution.VisionSupport:
     """Return which models take images. The demo model takes them, and names them in its answer."""
 
     def takes_images(model: str) -> bool:
         known = known_model(model)
         return model == demo.NAME or (known is not None and known.vision)
 
-    return vision.VisionSupport(takes_images, settings.model_vision, settings.vision, settings.vision_context)
+    return resolution.VisionSupport(takes_images, settings.model_vision, settings.vision, settings.vision_context)
 
 
 def pullers(bus: Bus, planner: Planner, settings: PlannerSettings) -> list[PullConsumer]:
@@ -168,7 +168,7 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
         bus.tasks.keep("orphaned_messages", lambda: Orphans(bus, planner.on_message, settings.retention_days).watch()),
         bus.tasks.keep("deletions", lambda: Deletions(bus).carry_out_for_ever()),
         bus.tasks.keep("schedules", lambda: schedules.watch(bus)),
-        bus.tasks.keep("model_profiles", lambda: vision.publish(bus, profiles)),
+        bus.tasks.keep("model_profiles", lambda: resolution.publish_profiles(bus, profiles)),
     ]
     prompts = await Prompts(bus, parts.logs, parts.model_requests).start()
     consumers = pullers(bus, planner, settings)

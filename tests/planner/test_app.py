@@ -10,7 +10,7 @@ from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.planner.__main__ import main
 from services.planner.agents import load_agents
 from services.planner.app import models_of, profiles_of, running
-from services.planner.effects.direct_calls import DirectCalls
+from services.planner.effects.call_paths import DirectCalls
 from services.planner.settings import PlannerSettings
 from services.shared.tools.catalogue import Catalogue
 from tests.support.buses import provisioned

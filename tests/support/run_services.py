@@ -27,7 +27,7 @@ from services.messaging.connection import Bus
 from services.messaging.reads import sequence_of
 from services.planner.agents import load_agents
 from services.planner.app import build_parts, models_of, pullers
-from services.planner.effects.direct_calls import DirectCalls
+from services.planner.effects.call_paths import DirectCalls
 from services.planner.handlers import Planner
 from services.planner.models.by_provider import ByProvider
 from services.planner.models.refusals import WithoutRefusedFields

@@ -15,12 +15,12 @@ from contracts.wire.limits import MAX_REQUEST_BYTES
 from contracts.wire.names import unix_ms
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.fairness import TimeSlice
-from services.planner.effects.direct_calls import START_WITHIN_S
+from services.planner.effects.call_paths import START_WITHIN_S
 from services.planner.effects.parts import Parts
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.session_log import SessionAddress
 from services.planner.run.calls import tasks
-from services.planner.run.calls.approvals import approval_of
+from services.planner.run.calls.starting import approval_of
 from services.planner.run.commands import Dispatch, Progress
 from services.planner.run.state.run import Run, round_id
 from services.shared.tools.approvals import rules_for

@@ -28,7 +28,7 @@ from contracts.wire.faults import Fault
 from contracts.wire.records import VERSION_HEADER
 from services.messaging.connection import Answerer, Bus
 from services.messaging.errors import Unavailable
-from services.planner.conversation import triage_critique
+from services.planner.conversation import rendering
 from services.planner.conversation.encoding import Message, Messages, merged
 from services.planner.effects.image_loader import ImageLoader
 from services.planner.logs.ownership_watch import Address
@@ -170,18 +170,16 @@ class ModelRequests:
     async def triage(self, run: Run) -> Triage:
         """Let a cheap model call choose the effort. Never raises: a failed call means `medium`."""
         started = run.opened
-        messages = triage_critique.triage_messages(run.inputs.question(started.request.query), started.models)
+        messages = rendering.triage_messages(run.inputs.question(started.request.query), started.models)
         text, usage = await self._short_call(started.triage_model or run.model, messages)
-        return triage_critique.read_triage(text, started.models, usage)
+        return rendering.read_triage(text, started.models, usage)
 
     async def critique(self, run: Run, answer: str, within_s: float = JUDGEMENT_TIMEOUT_S) -> Critique:
         """Score an answer, in `within_s` seconds at most. Never raises; a failure gives no score."""
         reflection, question = run.opened.reflection, run.inputs.question(run.opened.request.query)
         model = (reflection.model if reflection else None) or run.model
-        messages = triage_critique.critique_messages(question, answer, run.last_observation)
-        return triage_critique.read_critique(
-            *await self._short_call(model, messages, min(within_s, JUDGEMENT_TIMEOUT_S))
-        )
+        messages = rendering.critique_messages(question, answer, run.last_observation)
+        return rendering.read_critique(*await self._short_call(model, messages, min(within_s, JUDGEMENT_TIMEOUT_S)))
 
     async def _short_call(
         self, model: str, messages: list[Message], within_s: float = JUDGEMENT_TIMEOUT_S

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from services.messaging.connection import Bus
-from services.planner.effects.call_places import CallPlaces
+from services.planner.effects.call_paths import CallPlaces, DirectCalls
 from services.planner.effects.chunk_publisher import ChunkWriter
-from services.planner.effects.direct_calls import DirectCalls
 from services.planner.effects.model_requests import ModelRequests
 from services.planner.effects.sessions import Sessions
 from services.planner.logs.run_log import RunLogs

@@ -11,7 +11,7 @@ from contracts.runs.requests import RunRequested
 from contracts.sessions import records, tasks
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
-from services.planner.run.calls.direct import DirectRules
+from services.planner.run.calls.starting import DirectRules
 from services.planner.run.people.input_rules import ADMITTED, Checked
 from services.planner.run.state.fold import StrategyFold
 from services.planner.run.state.history import Length

@@ -14,7 +14,7 @@ from contracts.runs.payload import CALL_RESULT
 from contracts.sessions.records import MAX_TURN_BYTES
 from contracts.wire.faults import Fault
 from services.planner.conversation.encoding import compact
-from services.planner.run.calls import approvals
+from services.planner.run.calls import starting
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import budgets, terminal
 from services.planner.run.state.run import Event, Run
@@ -54,7 +54,7 @@ class Job(Strategy):
             return [budgets.out_of(run, budget, now)]
         calls = [PlannedCall(call_id="1-1", tool=job.tool, args=job.args)]
         step = Step(step=1, node=job.tool, status="started", calls=calls, by=handling.incoming.owner)
-        return [step, *approvals.held(run, now, 1, calls)]
+        return [step, *starting.held(run, now, 1, calls)]
 
 
 def asking(settings: PlannerSettings) -> dict[str, Any]:

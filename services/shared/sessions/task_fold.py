@@ -7,7 +7,7 @@ The state is bounded, since each checkpoint of the session is one message:
   is in the payload of the task's run;
 - results that later runs are shown: the newest 50, and at most 64 KiB.
 
-What is not settled is bounded where tasks are spawned (`services.planner.sessions.tasks.spawning`).
+What is not settled is bounded where tasks are spawned (`services.planner.sessions.tasks.machine`).
 """
 
 import hashlib

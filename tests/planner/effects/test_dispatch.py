@@ -14,7 +14,7 @@ from contracts.wire import subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
-from services.planner.effects import direct_calls
+from services.planner.effects import call_paths as direct_calls
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.buses import connected, processed
 from tests.support.model_server import ModelServer, action, answer

@@ -23,7 +23,7 @@ from contracts.sessions.records import ApprovedForSession, RunWaits, SessionAppr
 from contracts.wire.faults import Fault
 from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_INLINE_BYTES
 from services.planner.run import commands
-from services.planner.run.calls import approvals
+from services.planner.run.calls import starting
 from services.planner.run.calls.tasks import SHOWN_NAMES
 from services.planner.run.commands import Ack, Append, Command, Handling, Progress
 from services.planner.run.ending import budgets, terminal
@@ -189,7 +189,7 @@ def _edited(run: Run, handling: Handling, paused: Paused, request: ResumeRequest
         return _refuse(progress, request, "invalid_input", wrong)
     call = call.model_copy(update={"args": request.args})
     try:
-        digest = approvals.digest_of(run, call, paused.revision)
+        digest = starting.digest_of(run, call, paused.revision)
     except ValueError:
         return _refuse(progress, request, "invalid_input", "the arguments are no JSON")
     rules = run.started.approval_rules if run.started is not None else []
@@ -201,7 +201,7 @@ def _edited(run: Run, handling: Handling, paused: Paused, request: ResumeRequest
             "request_sha256": request.request_sha256,
             "by": request.by,
         }
-        return Append([approvals.with_token(run, paused.model_copy(update=changes), call)])
+        return Append([starting.with_token(run, paused.model_copy(update=changes), call)])
     resumed = resumed_by(run, paused, request, progress.now)
     return Append(closed(run, paused, resumed.model_copy(update={"arguments": request.args, "digest": digest})))
 

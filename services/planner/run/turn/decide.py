@@ -32,7 +32,7 @@ from contracts.runs.events import (
 )
 from contracts.runs.step_events import ReplyForm
 from contracts.wire.faults import Code, Fault
-from services.planner.run.calls import approvals, tasks
+from services.planner.run.calls import starting, tasks
 from services.planner.run.commands import Handling, Rules
 from services.planner.run.ending import budgets, terminal
 from services.planner.run.people import pauses
@@ -251,7 +251,7 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
     started = step_of(asked, decision, decision.node, "started", calls=calls, join=decision.join, note=decision.note)
     ended = {each.call_id for each in refused}
     open_calls = [call for call in calls if call.call_id not in ended]
-    return [started, *refused, *approvals.held(run, handling.progress.now, asked.turn, open_calls)]
+    return [started, *refused, *starting.held(run, handling.progress.now, asked.turn, open_calls)]
 
 
 def _revision(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:

@@ -19,7 +19,7 @@ from itertools import accumulate
 from contracts.runs.events import Asked, AskedCause, Called, Compacted, Observed, PlannedCall, Step, StepStatus
 from contracts.runs.inbox import CallFinished
 from contracts.wire.limits import MAX_OUTCOME_BYTES
-from services.planner.run.calls import approvals
+from services.planner.run.calls import starting
 from services.planner.run.calls.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
 from services.planner.run.commands import Append, Handling, Progress, Rules
 from services.planner.run.ending import budgets
@@ -140,10 +140,10 @@ def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Seque
         if late := _too_late(run, handling, last):
             return [late]
         called = Called(step=step.step, by=handling.incoming.owner, calls=[join], join=True)
-        return [called, *approvals.held(run, handling.progress.now, step.step, [join])]
+        return [called, *starting.held(run, handling.progress.now, step.step, [join])]
     status: StepStatus = "succeeded" if all(o.status == "succeeded" for o in outcomes.values()) else "failed"
     latency_ms = max(0, handling.progress.now - run.step_at)
-    lines = [line for line in (approvals.line_about(run, outcomes, {f"{step.step}-join"}), join) if line]
+    lines = [line for line in (starting.line_about(run, outcomes, {f"{step.step}-join"}), join) if line]
     note = "\n".join(lines) or None
     ended = Step(step=step.step, node=step.node, status=status, latency_ms=latency_ms, note=note)
     return [ended] if pauses.is_held(run) else [ended, *go_on(run, handling, rules, last)]
@@ -157,7 +157,7 @@ def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Obser
         return None if joined is None or joined.status == "succeeded" else failed_join(joined.failure).line
     if step.join is None:
         return step.note
-    branches = [branch_of(approvals.as_called(run, call), outcomes[call.call_id]) for call in step.calls]
+    branches = [branch_of(starting.as_called(run, call), outcomes[call.call_id]) for call in step.calls]
     outcome = resolve_join({"join": step.join}, branches, handling.progress.specs or {})
     if isinstance(outcome, JoinCall):
         return PlannedCall(call_id=join_id, tool=outcome.node, args=outcome.args)

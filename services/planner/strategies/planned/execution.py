@@ -23,7 +23,7 @@ from contracts.runs.plans import CallStatus, Plan, PlanCall, PlanError
 from contracts.wire.faults import Fault
 from contracts.wire.limits import KIB, MAX_INLINE_BYTES
 from runwire.plans import ArgumentsTooLarge, MissingOutputField, holds_templates, resolve
-from services.planner.run.calls import approvals
+from services.planner.run.calls import starting
 from services.planner.run.commands import Append, Command, Handling, Rules, SetTimer
 from services.planner.run.ending import budgets
 from services.planner.run.people import pauses
@@ -271,7 +271,7 @@ def _held(run: Run, handling: Handling, active: ActivePlan, index: int, call: Pl
     payload = {"plan": shown, "call": index}
     return [
         pause.model_copy(update={"payload": payload})
-        for pause in approvals.held(run, handling.progress.now, active.step.step, [call])
+        for pause in starting.held(run, handling.progress.now, active.step.step, [call])
     ]
 
 
@@ -318,7 +318,7 @@ def _end_of(
         node=EXECUTE,
         status="succeeded" if set(statuses) == {"success"} else "failed",
         latency_ms=max(0, now - run.step_at),
-        note=approvals.line_about(run, outcomes, active.resolved()) or None,
+        note=starting.line_about(run, outcomes, active.resolved()) or None,
         statuses=statuses,
         halt_reason=reason,
         deadline_at=now + ANSWER_AFTER_DEADLINE_MS if is_late else None,

@@ -14,7 +14,7 @@ import pytest
 from contracts.runs.events import Observed, Paused, Redelivered, Resumed
 from contracts.runs.inbox import CallPaused, ResumeRequested, TimerFired
 from contracts.runs.pauses import ApprovalRule
-from services.planner.run.calls.approvals import approval_of, digest_of
+from services.planner.run.calls.starting import approval_of, digest_of
 from services.planner.run.commands import Abandon, Ack, Answer, Append, Ask, Command, Dispatch, SetTimer, Wake
 from services.planner.run.state.run import Begun, Event
 from services.planner.run.turn.decision import Decision

@@ -14,7 +14,7 @@ from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import next_step
 from services.planner.run.turn.decision import Calls
 from tests.planner.handlings import Attempt, advance
-from tests.planner.run.calls.test_direct import directly
+from tests.planner.run.calls.test_starting_direct import directly
 from tests.planner.run_world import World, calls, final, finished, started
 
 

@@ -1,17 +1,20 @@
-"""Calls that need a person's approval: they wait in `paused` until somebody decides. Pure.
+"""How calls start: those that need an approval wait in `paused` until a person decides; some are made directly. Pure.
 
-tool_runner checks the approval of each call again (`services.shared.tools.approvals.is_allowed`).
+tool_runner checks the approval of each call again (`services.shared.tools.approvals.is_allowed`). A call that is made
+directly is marked in the record that announces it.
 """
 
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from contracts.runs.events import Observed, Paused, PlannedCall
+from contracts.runs.events import Called, Observed, Paused, PlannedCall, Step
 from contracts.runs.pauses import DEFAULT_PAUSE_S, ApprovalRule, CallApproval, pause_id, token_of
 from contracts.sessions.tasks import TASK_TOOLS
 from services.planner.run.calls import tasks
-from services.planner.run.state.run import Run
+from services.planner.run.state.run import Event, Run
 from services.shared.tools import approvals
+from services.shared.tools.builtin import OF_PLANNER
 
 MAX_QUOTED_CHARACTERS = 4_000
 """Of edited arguments, and of a person's note, in the line for the model."""
@@ -108,3 +111,38 @@ def line_about(run: Run, outcomes: Mapping[str, Observed], resolved: Container[s
         if consent.note:
             lines.append(f"The person who approved {tool} says: {consent.note[:MAX_QUOTED_CHARACTERS]}")
     return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectRules:
+    """Which calls may be made directly now."""
+
+    instance: str
+    """The instance of tool_runner that is called."""
+    slow: frozenset[str] = frozenset()
+    """Tools that are not called directly."""
+
+    def marked(self, run: Run, events: Sequence[Event]) -> list[Event]:
+        """Return the events of a record with its direct calls marked.
+
+        Calls beyond `max_parallel` and those that wait for an approval are marked when they are called. A call that its
+        tool has paused before goes through CALLS, so that no two of its rounds are mistaken for each other.
+        """
+        held = {event.call_id for event in events if isinstance(event, Paused)}
+        return [self._marked(run, event, held) for event in events]
+
+    def _marked(self, run: Run, event: Event, held: Collection[str | None]) -> Event:
+        match event:
+            case Step(status="started", calls=[_, *_]):
+                places = run.limits.max_parallel
+                calls = [*(self._marked_call(call, held) for call in event.calls[:places]), *event.calls[places:]]
+            case Called():
+                calls = [self._marked_call(call, held) for call in event.calls]
+            case _:
+                return event
+        return event.model_copy(update={"calls": calls})
+
+    def _marked_call(self, call: PlannedCall, held: Collection[str | None]) -> PlannedCall:
+        if call.tool in self.slow or call.tool in OF_PLANNER or call.round or call.call_id in held:
+            return call
+        return call.model_copy(update={"direct": self.instance})

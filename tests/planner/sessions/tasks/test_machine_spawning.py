@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from contracts.sessions.tasks import TaskPolicy
-from services.planner.sessions.tasks import spawning
+from services.planner.sessions.tasks import machine
 from tests.planner.sessions.tasks.session_world import busy, run_id, spawned
 
 
@@ -40,7 +40,7 @@ def test_a_refused_spawn_leaves_nothing_behind(
 
 def test_the_requests_of_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs with the same settings share one; many different ones are refused."""
-    monkeypatch.setattr(spawning, "MAX_REPORT_AS_BYTES", 900)
+    monkeypatch.setattr(machine, "MAX_REPORT_AS_BYTES", 900)
     world = busy()
     for number in range(20):
         world.take(spawned("r", f"a{number}", child={"key_tools": ["search"]}))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from contracts.runs.events import Observed, PlannedCall
 from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import Record
-from services.planner.run.calls.direct import DirectRules
+from services.planner.run.calls.starting import DirectRules
 from services.planner.run.commands import Append, Ask, Close, Dispatch, Open
 from tests.planner.handlings import advance
 from tests.planner.run_world import World, calls, final, finished, started

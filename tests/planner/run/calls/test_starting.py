@@ -6,7 +6,7 @@ import pytest
 
 from contracts.runs.events import Paused, PlannedCall, Resumed, RunStarted, Step
 from contracts.runs.pauses import ApprovalRule
-from services.planner.run.calls import approvals
+from services.planner.run.calls import starting
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run, waiting_calls
 from tests.planner.run_world import RUN, started
@@ -26,7 +26,7 @@ def opened(*rules: ApprovalRule, needing: tuple[str, ...] = (), **limits: Any) -
 
 
 def held(run: Run) -> list[Paused]:
-    return approvals.held(run, 2000, 1, [PAY, LOOK])
+    return starting.held(run, 2000, 1, [PAY, LOOK])
 
 
 def test_a_tool_that_requires_approval_waits_for_a_week() -> None:
@@ -49,10 +49,10 @@ def test_a_rule_that_asks_once_per_session() -> None:
     run = opened(rule)
     run.pause_decisions.approved_rules.add(("once", "pay"))
     assert [pause.tool for pause in held(run)] == ["look"]
-    given = approvals.approval_of(run, PAY)
+    given = starting.approval_of(run, PAY)
     assert given is not None
-    assert (given.digest, given.pause_id) == (approvals.digest_of(run, PAY), None)
-    assert approvals.approval_of(run, LOOK) is None
+    assert (given.digest, given.pause_id) == (starting.digest_of(run, PAY), None)
+    assert starting.approval_of(run, LOOK) is None
 
 
 @pytest.mark.parametrize("max_parallel", [1, 8])
@@ -70,10 +70,10 @@ def test_an_approved_call_carries_what_was_approved() -> None:
     [pause] = held(run)
     fold(run, 2, 2000, [STEP, pause])
     edited = PAY.model_copy(update={"args": {"sum": 3}})
-    digest = approvals.digest_of(run, edited)
+    digest = starting.digest_of(run, edited)
     fold(run, 3, 3000, [Resumed(pause_id=pause.pause_id, decision="edit", arguments={"sum": 3}, digest=digest)])
     assert waiting_calls(run) == [edited]
-    given = approvals.approval_of(run, edited)
+    given = starting.approval_of(run, edited)
     assert given is not None
     assert (given.digest, given.pause_id, given.revision) == (digest, pause.pause_id, 1)
     assert run.pauses == {}

@@ -6,8 +6,8 @@ from pathlib import Path
 from contracts.artifacts.images import ModelProfile
 from contracts.wire import keys
 from contracts.wire.names import new_id
+from services.planner import resolution
 from services.planner.agents import parse_agents
-from services.planner.models import vision
 from tests.planner.conftest import Plan
 from tests.support.catalogue import key_subject
 from tests.support.run_services import MODEL
@@ -20,8 +20,8 @@ async def test_profiles_are_in_the_catalogue(plan: Plan, tmp_path: Path) -> None
     """Of every model that the planner uses, with its agents; what is declared wins over LiteLLM's table."""
     _ = tmp_path
     agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": BLIND, "vision": "lenient"}})
-    support = vision.VisionSupport(lambda model: model == BLIND, {MODEL: True, BLIND: False})
-    found = {profile.model: profile for profile in vision.profiles(support, agents, MODEL, ["openai/other"])}
+    support = resolution.VisionSupport(lambda model: model == BLIND, {MODEL: True, BLIND: False})
+    found = {profile.model: profile for profile in resolution.profiles(support, agents, MODEL, ["openai/other"])}
     assert found[MODEL] == ModelProfile(
         model=MODEL, images="seen", agents=["default", "painter"], vision={"writer": "lenient"}
     )
@@ -29,7 +29,9 @@ async def test_profiles_are_in_the_catalogue(plan: Plan, tmp_path: Path) -> None
     assert found["openai/other"].images == "refused"
     planner = await plan()
     name = f"openai/{new_id()}"
-    publishing = asyncio.create_task(vision.publish(planner.bus, [ModelProfile(model=name, images="dropped")]))
+    publishing = asyncio.create_task(
+        resolution.publish_profiles(planner.bus, [ModelProfile(model=name, images="dropped")])
+    )
     try:
 
         async def is_there() -> bool:
