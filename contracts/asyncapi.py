@@ -156,6 +156,9 @@ def document() -> dict[str, Any]:
     known = bodies(tuple(name for row in CHANNELS for name in (*row.carries, *row.replies)))
     channels: dict[str, Any] = {}
     operations: dict[str, Any] = {}
+    models = {body.schema for body in known.values() if isinstance(body.schema, type)}
+    named = [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)]
+    schemas = models_json_schema(named, ref_template=_REF)[1]["$defs"]
     for channel in CHANNELS:
         channels[channel.name] = _channel(channel)
         if channel.replies:
@@ -183,7 +186,7 @@ def document() -> dict[str, Any]:
         "operations": operations,
         "components": {
             "messages": {name: _message(body) for name, body in sorted(known.items())},
-            "schemas": _schemas([body.schema for body in known.values() if isinstance(body.schema, type)]),
+            "schemas": {name: _plain(schema) for name, schema in sorted(schemas.items())},
             "parameters": {name: {"description": parameter.meaning} for name, parameter in PARAMETERS.items()},
             "securitySchemes": {
                 "login": {"type": "userPassword", "description": "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD"}
@@ -256,13 +259,6 @@ def _message(body: Body) -> dict[str, Any]:
         properties = {name: {"type": "string", "description": meaning} for name, meaning in body.headers.items()}
         made["headers"] = {"type": "object", "properties": properties}
     return made
-
-
-def _schemas(models: list[type[BaseModel]]) -> dict[str, Any]:
-    """Return the JSON Schema of every model and of the models inside them."""
-    unique = sorted(set(models), key=lambda model: model.__name__)
-    _, found = models_json_schema([(model, "validation") for model in unique], ref_template=_REF)
-    return {name: _plain(schema) for name, schema in sorted(found["$defs"].items())}
 
 
 def _plain(schema: Any) -> Any:

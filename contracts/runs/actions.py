@@ -41,11 +41,6 @@ class PlannerAction(Message):
         """Whether it ends the run."""
         return self.opcode == FINAL_RESPONSE
 
-    @property
-    def is_parallel(self) -> bool:
-        """Whether it is a plan."""
-        return self.opcode == PLAN
-
 
 class PlanStep(Message):
     """One branch of a plan: tool `node` called with `args`."""

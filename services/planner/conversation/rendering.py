@@ -118,18 +118,16 @@ class _Rendered:
             raise AssertionError("a history is rendered by one renderer alone")
         for item in history.items[self._count - history.dropped :]:
             if isinstance(item, Compaction):
-                self._compact(item)
+                before = self.history.objects()
+                messages = compacted(before, item.line_characters, newest=item.newest, question=self._question)
+                self.history = EncodedHistory()
             else:
-                for message in self._messages(item):
-                    self.history.add(message)
+                messages = self._messages(item)
+            for message in messages:
+                self.history.add(message)
+            if isinstance(item, Compaction):
+                self.compacted_characters = self.history.characters
             self._count += 1
-
-    def _compact(self, item: Compaction) -> None:
-        messages = compacted(self.history.objects(), item.line_characters, newest=item.newest, question=self._question)
-        self.history = EncodedHistory()
-        for message in messages:
-            self.history.add(message)
-        self.compacted_characters = self.history.characters
 
     def _messages(
         self, item: Conversation | Question | Added | Decided | Outcomes | Executed | ImagesShown

@@ -314,12 +314,7 @@ def test_an_action_says_what_it_is() -> None:
     """An action has exactly one of the four kinds."""
     actions = [PlannerAction(next_node=node) for node in ("final_response", "parallel", "task.tool", "search")]
     assert [action.opcode for action in actions] == ["final_response", "plan", "task", None]
-    assert [(action.is_terminal, action.is_parallel) for action in actions] == [
-        (True, False),
-        (False, True),
-        (False, False),
-        (False, False),
-    ]
+    assert [action.is_terminal for action in actions] == [True, False, False, False]
 
 
 def unified(reply: str) -> Normalized:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, PlannerAction
+from contracts.runs.actions import FINAL_RESPONSE, PLAN
 from services.planner.replies.actions.arguments import answer_keys, answer_text, as_object, has_steps, pick_answer
 from services.planner.replies.actions.names import (
     CONTROL_KEYS,
@@ -173,16 +173,3 @@ def five_field_deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str
     if node is None and plan is None and has_steps(obj) and not says_something(obj):
         return "the steps must stand in `plan`"
     return ""
-
-
-def action_to_legacy(action: PlannerAction, thought: str | None) -> dict[str, Any]:
-    """Return an action in five fields: `thought, next_node, args, plan, join`.
-
-    A final answer is under `raw_answer`, and its node is null.
-    """
-    legacy: dict[str, Any] = {"thought": thought, "next_node": None, "args": None, "plan": None, "join": None}
-    if action.opcode == FINAL_RESPONSE:
-        return legacy | {"args": {"raw_answer" if key == "answer" else key: each for key, each in action.args.items()}}
-    if action.opcode == PLAN:
-        return legacy | {"plan": action.args.get("steps", []), "join": action.args.get("join")}
-    return legacy | {"next_node": action.next_node, "args": action.args}

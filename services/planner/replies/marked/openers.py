@@ -158,7 +158,9 @@ class Reading:
         """Return the beginning of a block. Raises NotBlock and Undecided."""
         if self._before.is_code:
             raise NotBlock
-        has_fence = self._leading_fence()
+        indent, found = self._before.indent, self._text[self.here : self.here + 3]
+        may_be_fenced = indent is not None and indent <= max(3, self._before.list_indent)
+        has_fence = may_be_fenced and "```".startswith(found) and self._fence()
         has_lead = not has_fence and self._lead()
         bold = self._bold()
         in_backticks = self._take("`")
@@ -183,12 +185,6 @@ class Reading:
             self._run(BLANKS)
         has_fence = self._fence() or has_fence
         return Opener(name, name_at, self._json(), ("" if closing else bold[:1], has_fence))
-
-    def _leading_fence(self) -> bool:
-        indent, found = self._before.indent, self._text[self.here : self.here + 3]
-        if indent is None or indent > max(3, self._before.list_indent) or not "```".startswith(found):
-            return False
-        return self._fence()
 
     def _fence(self) -> bool:
         if self._next() != "`":

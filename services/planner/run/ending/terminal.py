@@ -62,7 +62,7 @@ def _payload(
         artifact_types=types,
         sources=run.collected.sources(),
         reason=reason,
-        warnings=(*run.warnings, *superseded, *_unchecked(run), *_shortened(run), *warnings),
+        warnings=(*run.warnings, *superseded, *_of_limits(run), *warnings),
         reflection_score=score,
     )
     if state.has_parts and not args.get("answer", "") and (reason in _UNANSWERED or ELEMENTS & found.extra.keys()):
@@ -79,26 +79,22 @@ def _with_answer_cut(payload: FinalPayload, limit: int) -> dict[str, Any]:
     return {"raw_answer": answer, "warnings": [*payload.warnings, warning]}
 
 
-def _unchecked(run: Run) -> list[str]:
-    """Return warnings about budgets that could not be checked."""
-    if run.usage.cost_usd is not None or not run.usage.model_calls:
-        return []
-    of_key = run.request.key_budget.max_cost_usd if run.request is not None and run.request.key_budget else None
-    limits = {"max_cost_usd": run.limits.max_cost_usd, "the API key's max_cost_usd_per_day": of_key}
-    return [
-        f"{name} of {limit:g} could not be checked: a model of this run has no known price"
-        for name, limit in limits.items()
-        if limit is not None
-    ]
-
-
-def _shortened(run: Run) -> list[str]:
-    """Return a warning if the memory's tokens did not suffice for the newest turns before the question."""
+def _of_limits(run: Run) -> list[str]:
+    """Return warnings about budgets that could not be checked, and about turns that the memory had no room for."""
+    found: list[str] = []
     said, memory = run.conversation, run.started.memory if run.started is not None else None
-    if said is None or memory is None or not said.shortened:
-        return []
-    limit = f"memory.max_tokens is {memory.max_tokens:,}"
-    return [f"earlier turns of the conversation were cut or left out: {said.shortened} ({limit})"]
+    if run.usage.cost_usd is None and run.usage.model_calls:
+        of_key = run.request.key_budget.max_cost_usd if run.request is not None and run.request.key_budget else None
+        limits = {"max_cost_usd": run.limits.max_cost_usd, "the API key's max_cost_usd_per_day": of_key}
+        found = [
+            f"{name} of {limit:g} could not be checked: a model of this run has no known price"
+            for name, limit in limits.items()
+            if limit is not None
+        ]
+    if said is not None and memory is not None and said.shortened:
+        limit = f"memory.max_tokens is {memory.max_tokens:,}"
+        found.append(f"earlier turns of the conversation were cut or left out: {said.shortened} ({limit})")
+    return found
 
 
 def _cut(answer: str, limit: int = MAX_ANSWER_BYTES) -> str:

@@ -31,31 +31,8 @@ What else follows, each once:
 from typing import Any, assert_never
 
 from contracts.runs.requests import RunRequested
+from contracts.sessions import tasks as facts
 from contracts.sessions.records import SessionRunEnded
-from contracts.sessions.tasks import (
-    MAX_DIGEST_BYTES,
-    GroupEnded,
-    GroupOpened,
-    GroupSealed,
-    MergeStrategy,
-    ResultsMerged,
-    ResultsRejected,
-    SessionGroupDue,
-    SessionTaskCalled,
-    SessionTaskControl,
-    SessionTaskMessage,
-    SpawnRefused,
-    TaskControlAction,
-    TaskControlDone,
-    TaskControlRefused,
-    TaskEnded,
-    TaskEvent,
-    TaskOutcome,
-    TasksCancelled,
-    TaskSpawned,
-    WaiterAdded,
-    WaiterReleased,
-)
 from contracts.wire.faults import Fault
 from services.planner.sessions.tasks import reports
 from services.planner.sessions.tasks.reports import Target, control_id, target
@@ -71,31 +48,31 @@ class _Transition:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.events: list[TaskEvent] = []
+        self.events: list[facts.TaskEvent] = []
 
     @property
     def background(self) -> Background:
         return self.session.background
 
-    def add(self, *events: TaskEvent) -> None:
+    def add(self, *events: facts.TaskEvent) -> None:
         self.events += events
         self.session = after(self.session, events)
 
 
-def receive(session: Session, message: SessionTaskMessage | SessionTaskCalled) -> list[TaskEvent]:
+def receive(session: Session, message: facts.SessionTaskMessage | facts.SessionTaskCalled) -> list[facts.TaskEvent]:
     """Return what a message about tasks leads to."""
     match message:
-        case SessionTaskCalled():
+        case facts.SessionTaskCalled():
             return _called(session, message)
-        case SessionTaskControl(action=action):
+        case facts.SessionTaskControl(action=action):
             return _controlled(session, message, action, by=message.by)
-        case SessionGroupDue():
+        case facts.SessionGroupDue():
             return _due(session, message)
         case _:
             assert_never(message)
 
 
-def _called(session: Session, call: SessionTaskCalled) -> list[TaskEvent]:
+def _called(session: Session, call: facts.SessionTaskCalled) -> list[facts.TaskEvent]:
     match call.action:
         case "spawn":
             return spawn(session, call, call.child) if call.child is not None else []
@@ -107,7 +84,7 @@ def _called(session: Session, call: SessionTaskCalled) -> list[TaskEvent]:
             assert_never(call.action)
 
 
-def run_ended(session: Session, message: SessionRunEnded) -> list[TaskEvent]:
+def run_ended(session: Session, message: SessionRunEnded) -> list[facts.TaskEvent]:
     """Return what the end of a run leads to: as the end of a task, and as that of the run that made groups."""
     transition, run = _Transition(session), message.ended.run
     task = session.background.tasks.get(run)
@@ -121,10 +98,12 @@ def run_ended(session: Session, message: SessionRunEnded) -> list[TaskEvent]:
             _cancel(transition, group, tasks, by="run", is_reported=group.run != run)
     for group in groups:
         if group.is_waited_for and group.waiter is not None and group.waiter.run == run:
-            released = WaiterReleased(group_id=group.group_id, run=run, call_id=group.waiter.call_id, is_answered=False)
+            released = facts.WaiterReleased(
+                group_id=group.group_id, run=run, call_id=group.waiter.call_id, is_answered=False
+            )
             transition.add(released)
         if group.status == "open" and group.run == run:
-            transition.add(GroupSealed(group_id=group.group_id, by="run"))
+            transition.add(facts.GroupSealed(group_id=group.group_id, by="run"))
     for group_id in dict.fromkeys([*([task.group_id] if task else []), *(group.group_id for group in groups)]):
         _follow_up(transition, group_id)
     return transition.events
@@ -139,14 +118,14 @@ def _groups_of(background: Background, run: str) -> list[Group]:
 def _task_ended(transition: _Transition, task: Task, message: SessionRunEnded) -> None:
     ended = message.ended
     is_partial = message.reason == "budget_exhausted" and bool(ended.answer)
-    done: TaskOutcome = "partial" if is_partial else "failed"
+    done: facts.TaskOutcome = "partial" if is_partial else "failed"
     done = "succeeded" if message.reason in {None, "answer_complete"} else done
     transition.add(
-        TaskEnded(
+        facts.TaskEnded(
             task_id=task.task_id,
             outcome=done if ended.outcome == "done" else "cancelled" if ended.outcome == "cancelled" else "failed",
             code=ended.code or (message.reason if done != "succeeded" else None),
-            digest=cut(ended.answer, MAX_DIGEST_BYTES),
+            digest=cut(ended.answer, facts.MAX_DIGEST_BYTES),
             spent=reports.spent_by(message, task, transition.background.groups.get(task.group_id)),
             usage=ended.usage,
         )
@@ -154,12 +133,15 @@ def _task_ended(transition: _Transition, task: Task, message: SessionRunEnded) -
     group = transition.background.groups.get(task.group_id)
     has_result = transition.background.tasks[task.task_id].has_result
     if group is not None and has_result and group.merge != "HUMAN_GATED":
-        transition.add(ResultsMerged(group_id=group.group_id, tasks=[task.task_id]))
+        transition.add(facts.ResultsMerged(group_id=group.group_id, tasks=[task.task_id]))
 
 
 def _controlled(
-    session: Session, message: SessionTaskCalled | SessionTaskControl, action: TaskControlAction, by: str
-) -> list[TaskEvent]:
+    session: Session,
+    message: facts.SessionTaskCalled | facts.SessionTaskControl,
+    action: facts.TaskControlAction,
+    by: str,
+) -> list[facts.TaskEvent]:
     request_id = control_id(message)
     if request_id in session.background.answered:
         return []
@@ -167,12 +149,12 @@ def _controlled(
     found = target(session.background, message)
     fault = found if isinstance(found, Fault) else _carry_out(transition, found, action, by)
     if fault is not None:
-        return [TaskControlRefused(id=request_id, fault=fault)]
-    transition.add(TaskControlDone(id=request_id))
+        return [facts.TaskControlRefused(id=request_id, fault=fault)]
+    transition.add(facts.TaskControlDone(id=request_id))
     return transition.events
 
 
-def _carry_out(transition: _Transition, found: Target, action: TaskControlAction, by: str) -> Fault | None:
+def _carry_out(transition: _Transition, found: Target, action: facts.TaskControlAction, by: str) -> Fault | None:
     match action:
         case "seal":
             _seal(transition, found.group, "model" if by == "model" else "person")
@@ -188,7 +170,7 @@ def _carry_out(transition: _Transition, found: Target, action: TaskControlAction
 
 def _seal(transition: _Transition, group: Group, by: str) -> None:
     if group.status == "open":
-        transition.add(GroupSealed(group_id=group.group_id, by=by))
+        transition.add(facts.GroupSealed(group_id=group.group_id, by=by))
 
 
 def _cancelled(transition: _Transition, found: Target, by: str) -> Fault | None:
@@ -210,10 +192,10 @@ def _cancel(transition: _Transition, group: Group, tasks: list[Task], by: str, *
     is_known = is_reported or group.is_muted
     ids = [task.task_id for task in tasks if task.status == "running" and not (task.is_cancelling and is_known)]
     if ids:
-        transition.add(TasksCancelled(tasks=ids, by=by, is_reported=is_reported))
+        transition.add(facts.TasksCancelled(tasks=ids, by=by, is_reported=is_reported))
 
 
-def _decided(transition: _Transition, found: Target, action: TaskControlAction, by: str) -> Fault | None:
+def _decided(transition: _Transition, found: Target, action: facts.TaskControlAction, by: str) -> Fault | None:
     group = found.group
     if group.merge != "HUMAN_GATED" or group.status == "failed":
         return Fault(code="nothing_held", reason="no result of it waits for a decision")
@@ -226,15 +208,15 @@ def _decided(transition: _Transition, found: Target, action: TaskControlAction, 
         fault = Fault(code="already_decided", reason=f"the results were {group.decision} before")
         return None if group.decision == decision else fault
     if action == "reject":
-        transition.add(ResultsRejected(group_id=group.group_id, by=by))
+        transition.add(facts.ResultsRejected(group_id=group.group_id, by=by))
     else:
         tasks = [task.task_id for task in transition.background.tasks_of(group) if task.has_result]
-        transition.add(ResultsMerged(group_id=group.group_id, tasks=tasks, by=by))
+        transition.add(facts.ResultsMerged(group_id=group.group_id, tasks=tasks, by=by))
     _follow_up(transition, group.group_id)
     return None
 
 
-def _due(session: Session, message: SessionGroupDue) -> list[TaskEvent]:
+def _due(session: Session, message: facts.SessionGroupDue) -> list[facts.TaskEvent]:
     transition, group = _Transition(session), session.background.groups.get(message.group_id)
     if group is None:
         return []
@@ -251,7 +233,7 @@ def _release(transition: _Transition, group: Group, *, timed_out: bool = False) 
     waiter = group.waiter
     if waiter is not None and waiter.state == "waiting":
         transition.add(
-            WaiterReleased(group_id=group.group_id, run=waiter.run, call_id=waiter.call_id, timed_out=timed_out)
+            facts.WaiterReleased(group_id=group.group_id, run=waiter.run, call_id=waiter.call_id, timed_out=timed_out)
         )
 
 
@@ -265,7 +247,7 @@ def _follow_up(transition: _Transition, group_id: str) -> None:
         has_result = any(task.has_result for task in tasks)
         status = "complete" if has_result else "failed"
         holds = has_result and group.merge == "HUMAN_GATED"
-        transition.add(GroupEnded(group_id=group_id, status=status, awaits_decision=holds))
+        transition.add(facts.GroupEnded(group_id=group_id, status=status, awaits_decision=holds))
         group = transition.background.groups[group_id]
     if group.has_ended and not group.awaits_decision:
         _release(transition, group)
@@ -281,11 +263,11 @@ MAX_REPORT_AS_BYTES = 64 * 1024
 """What a session keeps for requests of reports, as JSON. It is large where requests name many tools."""
 MAX_TEXTS_BYTES = 64 * 1024
 """Names and queries of all tasks of a session, as JSON; further ones are left out."""
-GATED: MergeStrategy = "HUMAN_GATED"
+GATED: facts.MergeStrategy = "HUMAN_GATED"
 MAX_NAME_BYTES, MAX_QUERY_BYTES = 64, 200
 
 
-def spawn(session: Session, call: SessionTaskCalled, child: RunRequested) -> list[TaskEvent]:
+def spawn(session: Session, call: facts.SessionTaskCalled, child: RunRequested) -> list[facts.TaskEvent]:
     """Return what the call for a task leads to; none: it was handled before, or its run is not open."""
     background = session.background
     known = background.has_spawned(call.run, child.run_id) or child.run_id in background.answered
@@ -293,20 +275,20 @@ def spawn(session: Session, call: SessionTaskCalled, child: RunRequested) -> lis
         return []
     group = _beyond_limits(background, call, child) or _joined(background, call)
     if isinstance(group, Fault):
-        return [SpawnRefused(task_id=child.run_id, run=call.run, fault=group)]
-    opened: list[TaskEvent] = [] if group is not None else [_opened(call, child)]
+        return [facts.SpawnRefused(task_id=child.run_id, run=call.run, fault=group)]
+    opened: list[facts.TaskEvent] = [] if group is not None else [_opened(call, child)]
     group_id = group.group_id if group is not None else child.run_id
-    facts = [*opened, _spawned(background, call, child, group_id)]
+    found = [*opened, _spawned(background, call, child, group_id)]
     args, keeps_turn = call.args, bool(call.args.get("retain_turn"))
     if keeps_turn or args.get("group_sealed") or not (args.get("group") or args.get("group_id")):
-        facts.append(GroupSealed(group_id=group_id, by="spawn"))
+        found.append(facts.GroupSealed(group_id=group_id, by="spawn"))
     if keeps_turn:
         until = call.at + round(call.policy.retain_timeout_s * 1000)
-        facts.append(WaiterAdded(group_id=group_id, run=call.run, call_id=call.call_id, until=until))
-    return facts
+        found.append(facts.WaiterAdded(group_id=group_id, run=call.run, call_id=call.call_id, until=until))
+    return found
 
 
-def _beyond_limits(background: Background, call: SessionTaskCalled, child: RunRequested) -> Fault | None:
+def _beyond_limits(background: Background, call: facts.SessionTaskCalled, child: RunRequested) -> Fault | None:
     policy = call.policy
     if child.depth > policy.max_depth:
         return Fault(code="too_deep", reason=f"a run that is {policy.max_depth} runs deep may not spawn tasks")
@@ -326,7 +308,7 @@ def _beyond_limits(background: Background, call: SessionTaskCalled, child: RunRe
     return None
 
 
-def _joined(background: Background, call: SessionTaskCalled) -> Group | Fault | None:
+def _joined(background: Background, call: facts.SessionTaskCalled) -> Group | Fault | None:
     """Return the group that the task joins; None: it makes one."""
     group_id, name = call.args.get("group_id"), call.args.get("group")
     if group_id:
@@ -353,12 +335,12 @@ def group_name(name: Any) -> str:
     return cut(str(name).strip(), MAX_NAME_BYTES)
 
 
-def _opened(call: SessionTaskCalled, child: RunRequested) -> GroupOpened:
+def _opened(call: facts.SessionTaskCalled, child: RunRequested) -> facts.GroupOpened:
     args, policy = call.args, call.policy
     name = group_name(args.get("group") or "")
     chosen = args.get("merge_strategy") or policy.merge_strategy
     chosen = (args.get("group_merge_strategy") or chosen) if name else chosen
-    return GroupOpened(
+    return facts.GroupOpened(
         group_id=child.run_id,
         name=name,
         run=call.run,
@@ -370,12 +352,14 @@ def _opened(call: SessionTaskCalled, child: RunRequested) -> GroupOpened:
     )
 
 
-def _spawned(background: Background, call: SessionTaskCalled, child: RunRequested, group_id: str) -> TaskSpawned:
+def _spawned(
+    background: Background, call: facts.SessionTaskCalled, child: RunRequested, group_id: str
+) -> facts.TaskSpawned:
     name = cut(str(call.args.get("name") or ""), MAX_NAME_BYTES)
     query = cut(child.query, MAX_QUERY_BYTES) if child.job is None else ""
     texts = [text for task in background.tasks.values() for text in (task.name, task.query)]
     fits = wire_size([*texts, name, query]) <= MAX_TEXTS_BYTES
-    return TaskSpawned(
+    return facts.TaskSpawned(
         task_id=child.run_id,
         group_id=group_id,
         run=call.run,

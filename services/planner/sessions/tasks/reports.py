@@ -125,10 +125,15 @@ def report_request(
         return None
     tasks = [session.background.tasks[task_id] for task_id in report.tasks if task_id in session.background.tasks]
     fields = session.background.report_as.get(group.report_as, {})
+    kept = [task.for_report for task in tasks if task.for_report is not None]
+    parts = {
+        name: [part for each in kept if (part := getattr(each, name)) is not None] for name in Reservation.model_fields
+    }
+    limits = {name: sum(found) for name, found in parts.items() if found}
     return RunRequested.model_validate(
         {
             **fields,
-            "limits": {**fields.get("limits", {}), **_limits(tasks)},
+            "limits": {**fields.get("limits", {}), **limits},
             "run_id": report.report_id,
             "tenant": tenant,
             "requested_at": report.at,
@@ -146,15 +151,6 @@ def report_request(
             "tool_context": dict(tool_context or {}),
         }
     )
-
-
-def _limits(tasks: list[Task]) -> dict[str, Any]:
-    """Return what was kept for a report on these tasks, together."""
-    kept = [task.for_report for task in tasks if task.for_report is not None]
-    parts = {
-        name: [part for each in kept if (part := getattr(each, name)) is not None] for name in Reservation.model_fields
-    }
-    return {name: sum(found) for name, found in parts.items() if found}
 
 
 def shown(group: Group, tasks: list[Task], max_bytes: int) -> list[dict[str, Any]]:

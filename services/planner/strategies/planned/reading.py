@@ -28,7 +28,6 @@ from services.planner.replies.actions.reading import bounded, renamed
 from services.planner.replies.actions.scan import Broken, Scan, ThoughtEnds
 from services.planner.replies.answer_stream.stream import ObjectStream
 from services.planner.replies.answer_stream.tokens import Token, Tokens
-from services.planner.replies.notations import Written
 from services.planner.replies.plain_text import PLAN_KEYS, Plain, answer_in, begins_action, read_plain
 from services.planner.replies.strict_json import MAX_DEPTH, NotJson, loads, loads_or, well_formed_object
 from services.planner.replies.thoughts import apart
@@ -224,18 +223,14 @@ class PlanReading(Reading):
             plan = {"type": TOOL_CALLS, "reasoning": apart(reply.text).text, "calls": calls}
             return read_plan(plan), (_CALLED,)
         if plain.written is not None and '"type"' not in reply.text:
-            return read_plan(self._plan_of(plain.written)), (_CALLED,)
+            if not plain.written.is_whole or not self._specs:
+                raise NoPlan
+            calls = [{"tool_name": name, "arguments": given} for name, given in plain.written.fitted(self._specs)]
+            return read_plan({"type": TOOL_CALLS, "calls": calls}), (_CALLED,)
         # Where the request offered native calls, a text is the answer, unless the whole text is a plan.
         find = plan_alone_in if self._is_native else plan_in
         text = plain.action or plain.text if self._is_native else reply.text
         return read_plan(find(text)), ()
-
-    def _plan_of(self, written: Written) -> dict[str, Any]:
-        """Return the plan of calls in another notation. Raises NoPlan where they are not the whole reply."""
-        if not written.is_whole or not self._specs:
-            raise NoPlan
-        calls = [{"tool_name": name, "arguments": arguments} for name, arguments in written.fitted(self._specs)]
-        return {"type": TOOL_CALLS, "calls": calls}
 
     def _only_fenced(self, text: str, common: dict[str, Any]) -> Planned | None:
         """Return the plan in a fence of a prose, where it is the only one and would run: the model cannot call."""
