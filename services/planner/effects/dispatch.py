@@ -36,11 +36,13 @@ _STORE_WITHIN_S = 60.0
 class _Sent:
     """What became of a call."""
 
-    call_id: str
     is_sent: bool = True
     outcome: CallFinished | None = None
     is_current: bool = True
     """There was no wait in which the run may have moved on."""
+
+
+_NOT_SENT = _Sent(is_sent=False, is_current=False)
 
 
 class Dispatcher:
@@ -80,19 +82,16 @@ class Dispatcher:
         if planned.tool in TASK_TOOLS:
             return await self._call_session(run, planned)
         if planned.tool == GET_PAYLOAD:
-            return _Sent(planned.call_id, outcome=await self._payload(run, planned))
+            return _Sent(outcome=await self._payload(run, planned))
         concurrency = await self._parts.model_requests.concurrency(run, planned.tool)
         has_place = self._parts.call_places.take_now(self._address.tenant, planned.tool, concurrency)
         if not has_place:
             self._time_slice.end()
             if not await self._parts.call_places.wait(self._address.tenant, planned.tool):
-                return _Sent(planned.call_id, is_sent=False, is_current=False)
-            if await self._has_ended():
-                self._parts.call_places.give_back(self._address.tenant, planned.tool)
-                return _Sent(planned.call_id, is_sent=False, is_current=False)
-        if planned.call_id not in run.open:
+                return _NOT_SENT
+        if (not has_place and await self._has_ended()) or planned.call_id not in run.open:
             self._parts.call_places.give_back(self._address.tenant, planned.tool)
-            return _Sent(planned.call_id, is_sent=False, is_current=False)
+            return _NOT_SENT
         age_s = (unix_ms() - run.announced_at[planned.call_id]) / 1000
         if planned.direct is not None and again:
             # An earlier handling may have made this direct call. It is sent through CALLS.
@@ -103,23 +102,23 @@ class Dispatcher:
             return await self._call(run, planned, planned.direct)
         else:
             await self._store(run, planned, again=again or not has_place)
-        return _Sent(planned.call_id, is_current=has_place)
+        return _Sent(is_current=has_place)
 
     async def _call_session(self, run: Run, planned: PlannedCall) -> _Sent:
         """Let the session handle a call about background tasks here and now."""
         call = run.open.get(planned.call_id)
         message = tasks.message_of(run, call, await self._context(run)) if call is not None else None
         if message is None:
-            return _Sent(planned.call_id, is_sent=False, is_current=False)
+            return _NOT_SENT
         body = message.model_dump_json().encode()
         if len(body) > MAX_REQUEST_BYTES:
             reason = f"The task's request has {len(body):,} bytes, and at most {MAX_REQUEST_BYTES:,} can be sent"
             fault = Fault(code="invalid_args", reason=reason)
             outcome = CallFinished(call_id=planned.call_id, tool=planned.tool, status="failed", failure=fault)
-            return _Sent(planned.call_id, outcome=outcome)
+            return _Sent(outcome=outcome)
         address = SessionAddress.of(self._address.tenant, message.session_id)
         answered = await self._parts.sessions.on_message(address, message, run.owner[planned.call_id])
-        return _Sent(planned.call_id, outcome=answered)
+        return _Sent(outcome=answered)
 
     async def _payload(self, run: Run, planned: PlannedCall) -> CallFinished:
         """Return the outcome of reading a payload of the conversation: the log of its run holds it."""
@@ -137,20 +136,20 @@ class Dispatcher:
         began = time.monotonic()
         message = await self._message(run, planned, start_within_s=START_WITHIN_S)
         if message is None:
-            return _Sent(planned.call_id)
+            return _Sent()
         self._time_slice.end()
         outcome = await self._parts.direct_calls.call(instance, message)
         if isinstance(outcome, CallFinished):
             self._parts.call_places.give_back(self._address.tenant, planned.tool)
-            return _Sent(planned.call_id, outcome=outcome)
+            return _Sent(outcome=outcome)
         is_fresh = time.monotonic() - began < FRESH_FOR_S
         if (outcome == "unfinished" or not is_fresh) and await self._has_ended():
             self._parts.call_places.give_back(self._address.tenant, planned.tool)
-            return _Sent(planned.call_id, is_sent=False, is_current=False)
+            return _NOT_SENT
         if outcome == "unfinished":
             await self._record_start(planned)
         await self._store(run, planned, again=outcome == "unfinished" or not is_fresh)
-        return _Sent(planned.call_id, is_current=is_fresh)
+        return _Sent(is_current=is_fresh)
 
     async def _record_start(self, planned: PlannedCall) -> None:
         """Record that a call may have begun, as tool_runner does before it calls a tool that is not idempotent."""
