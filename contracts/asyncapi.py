@@ -157,8 +157,9 @@ def document() -> dict[str, Any]:
     channels: dict[str, Any] = {}
     operations: dict[str, Any] = {}
     models = {body.schema for body in known.values() if isinstance(body.schema, type)}
-    named = [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)]
-    schemas = models_json_schema(named, ref_template=_REF)[1]["$defs"]
+    _, found = models_json_schema(
+        [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)], ref_template=_REF
+    )
     for channel in CHANNELS:
         channels[channel.name] = _channel(channel)
         if channel.replies:
@@ -186,7 +187,7 @@ def document() -> dict[str, Any]:
         "operations": operations,
         "components": {
             "messages": {name: _message(body) for name, body in sorted(known.items())},
-            "schemas": {name: _plain(schema) for name, schema in sorted(schemas.items())},
+            "schemas": {name: _plain(schema) for name, schema in sorted(found["$defs"].items())},
             "parameters": {name: {"description": parameter.meaning} for name, parameter in PARAMETERS.items()},
             "securitySchemes": {
                 "login": {"type": "userPassword", "description": "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD"}

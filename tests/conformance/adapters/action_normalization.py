@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, PlannerAction
+from contracts.runs.actions import PlannerAction
 from services.planner.replies.actions.normalize import normalize_action
 from tests.conformance.compare import assert_same
+from tests.support.five_fields import in_five_fields
 
 
 def check(vector: dict[str, Any]) -> None:
@@ -12,7 +13,7 @@ def check(vector: dict[str, Any]) -> None:
     given, expected = vector["input"], vector["expected"]
     if "legacy" in expected:
         action = PlannerAction.model_validate(given["dump"])
-        assert_same(_in_five_fields(action, given.get("thought")), expected["legacy"], "the legacy form")
+        assert_same(in_five_fields(action, given.get("thought")), expected["legacy"], "the legacy form")
         return
     result = normalize_action(
         given["object"] if given.get("text") is None else given["text"],
@@ -34,16 +35,3 @@ def _alike(actual: list[dict[str, Any]], expected: list[Any]) -> tuple[list[Any]
     """A vector may name an alternate by its node alone."""
     named = all(isinstance(item, str) for item in expected)
     return [item["next_node"] for item in actual] if named else actual, expected
-
-
-def _in_five_fields(action: PlannerAction, thought: str | None) -> dict[str, Any]:
-    """Return an action in five fields: `thought, next_node, args, plan, join`.
-
-    A final answer is under `raw_answer`, and its node is null.
-    """
-    legacy: dict[str, Any] = {"thought": thought, "next_node": None, "args": None, "plan": None, "join": None}
-    if action.opcode == FINAL_RESPONSE:
-        return legacy | {"args": {"raw_answer" if key == "answer" else key: each for key, each in action.args.items()}}
-    if action.opcode == PLAN:
-        return legacy | {"plan": action.args.get("steps", []), "join": action.args.get("join")}
-    return legacy | {"next_node": action.next_node, "args": action.args}

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from contracts.runs.actions import PlannerAction
-from services.planner.replies.actions.forms import action_to_legacy
 from services.planner.replies.actions.names import opcode_of
 from services.planner.replies.actions.normalize import normalize_action
+from tests.support.five_fields import in_five_fields
 
 
 def read(reply: Any, **options: Any) -> dict[str, Any]:
@@ -348,7 +348,7 @@ def test_the_five_field_form_of_each_kind() -> None:
         plan(STEP, join={"node": "j"}),
         {"next_node": "task", "args": {"mode": "job", "tool": "t"}},
     ]
-    legacy = [action_to_legacy(PlannerAction.model_validate(action), "t") for action in actions]
+    legacy = [in_five_fields(PlannerAction.model_validate(action), "t") for action in actions]
     assert legacy[0] == {
         "thought": "t",
         "next_node": None,

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs.actions import RESERVED, PlannerAction
-from services.planner.replies.actions.forms import action_to_legacy
 from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.actions.scan import Scan
 from services.planner.replies.answer_stream import AnswerStream
 from services.planner.replies.strict_json import ANSWER_KEYS
+from tests.support.five_fields import in_five_fields
 
 NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True).filter(
     lambda name: name.lower() not in RESERVED | {"null", "none"}
@@ -76,7 +76,7 @@ WRAPPINGS: dict[str, Callable[[PlannerAction], str]] = {
     "trailing comma": lambda action: dumped(action)[:-1] + ",\n}",
     "list": lambda action: f"[{dumped(action)}]",
     "nested": lambda action: json.dumps({"thought": "t", "action": action.model_dump()}),
-    "five fields": lambda action: json.dumps(action_to_legacy(action, "because")),
+    "five fields": lambda action: json.dumps(in_five_fields(action, "because")),
     "function call": lambda action: json.dumps({"name": action.next_node, "arguments": action.args}),
     "tool call": lambda action: json.dumps(
         {"tool_calls": [{"function": {"name": action.next_node, "arguments": json.dumps(action.args)}}]}
