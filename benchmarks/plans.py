@@ -22,7 +22,7 @@ from benchmarks.conversations import System, started
 from benchmarks.product import processes
 from benchmarks.product.script import Script
 from benchmarks.ratio_tables import Table, alternate, ratios, spread
-from contracts.runs.plans import Plan, PlanCall
+from contracts.runs.decisions import Plan, PlanCall
 from contracts.tools.messages import ToolSpec
 from runwire.plans import check_plan, read_plan, resolve
 

@@ -12,8 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from .artifacts import images
-from .artifacts import references as artifacts
+from . import artifacts
 from .runs import inbox
 from .runs import requests as runs
 from .sessions import proposals, schedules, tasks
@@ -115,7 +114,7 @@ BODIES = (
     ),
     Body("LiveToolSpec", tools.LiveTool, headers=_LIVES),
     Body("RefusedTool", tools.RefusedTool, headers=_LIVES),
-    Body("ModelProfile", images.ModelProfile, headers=_LIVES),
+    Body("ModelProfile", artifacts.ModelProfile, headers=_LIVES),
     Body("KeySpent", runs.KeySpent, headers=_LIVES),
     Body("Reference", _OBJECT, "Private to the store."),
     Body("Listing", {"type": "integer"}, "The time of the entry, Unix ms."),

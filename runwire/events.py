@@ -4,7 +4,7 @@
 this version does not know arrives as `UnknownEvent`. Nothing follows an event of a run whose type is in `TERMINAL`.
 """
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.events import (
     TERMINAL,
     ArtifactChunk,

@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.pauses import PauseAnswer
 from contracts.wire import names
-from contracts.wire.limits import PART_BYTES
+from contracts.wire.base import PART_BYTES
 from runwire.tools.context import Awaited, Paused, Pauses, ToolLogger, encode_content, encode_piece, known
 
 __all__ = ["Paused", "RecordingContext", "Rejected"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Discriminator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 
-from ..artifacts.images import ImageRef, VisionContextPolicy
+from ..artifacts import ImageRef, VisionContextPolicy
 from ..sessions.tasks import TaskPolicy
 from ..wire.base import Message, is_absent, of_no_type_in
 from .pages import PageView, PayloadProposed

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from ..artifacts.images import ImageRef
+from ..artifacts import ImageRef
 from ..tools.messages import RespondedArtifact
 from ..wire.base import Message, is_absent
 from ..wire.faults import Fault

@@ -4,9 +4,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from ..artifacts.references import ArtifactRef
-from ..wire.base import HttpInput, Message, is_absent
-from ..wire.limits import MAX_PAGE_BYTES
+from ..artifacts import ArtifactRef
+from ..wire.base import MAX_PAGE_BYTES, HttpInput, Message, is_absent
 
 MAX_SELECTED_ROWS = 1000
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
-from ..artifacts.images import ImageInput, ImageRef, VisionMode
+from ..artifacts import ImageInput, ImageRef, VisionMode
 from ..wire.base import HttpInput, Message, is_absent
 from .pages import Page
 from .pauses import OpenPause, PauseDecision

@@ -7,14 +7,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ..artifacts.references import ArtifactRef
+from ..artifacts import ArtifactRef
 from ..sessions.tasks import Reservation
 from ..tools.messages import RespondedArtifact
 from ..wire.base import Message, is_absent
 from ..wire.faults import Fault
-from .actions import Join
+from .decisions import CallStatus, Join, Plan, PlanError
 from .payload import Source, TaskFindings, Usage
-from .plans import CallStatus, Plan, PlanError
 from .requests import Effort
 
 StepStatus = Literal["started", "succeeded", "failed", "skipped", "invalid"]

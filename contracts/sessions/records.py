@@ -15,9 +15,8 @@ from ..runs.events import UnknownEvent
 from ..runs.pauses import OpenPause
 from ..runs.payload import Reason, Usage
 from ..runs.requests import KeyBudget, Memory, OnBusy, RunCause, RunStatus
-from ..wire.base import HttpInput, Message, is_absent, of_no_type_in
+from ..wire.base import MAX_INLINE_BYTES, HttpInput, Message, is_absent, of_no_type_in
 from ..wire.faults import Fault
-from ..wire.limits import MAX_INLINE_BYTES
 from ..wire.names import new_id, unix_ms
 from .proposals import PayloadKept, ProposalEntry, ProposalEvent, ProposalReport, SessionProposalControl
 from .tasks import GroupView, SessionTaskMessage, TaskEvent, TaskView

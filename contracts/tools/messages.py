@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, Field
 
-from ..artifacts.references import ArtifactRef, JsonType
+from ..artifacts import ArtifactRef, JsonType
 from ..runs.pauses import ApprovalRule, CallApproval, PauseAnswer, PauseDefault, PauseReason
 from ..wire.base import Message, is_absent
 

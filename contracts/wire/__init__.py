@@ -1,1 +1,1 @@
-"""What all messages stand on: base, ids, names, limits, records, faults, and the table of subjects."""
+"""What all messages stand on: base with limits, names with ids, records, faults, and the table of subjects."""

@@ -40,7 +40,7 @@ _REPLIES = (
     *("Result", "ToolFailure", "Heartbeat", "Progress", "ArtifactPiece", "Content", "BytesWanted", "Part", "Declined"),
     "Pause",
 )
-_STORED = "contracts/artifacts/references.py describes requests and replies."
+_STORED = "contracts/artifacts.py describes requests and replies."
 
 # fmt: off
 request = Subject(

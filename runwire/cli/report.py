@@ -25,8 +25,8 @@ from typing import Any
 from pydantic import ValidationError
 from rich.markup import escape
 
-from contracts.artifacts.references import ArtifactRef
-from contracts.runs.plans import PlanCall, PlanError
+from contracts.artifacts import ArtifactRef
+from contracts.runs.decisions import PlanCall, PlanError
 from runwire import events
 from runwire.cli.pauses import name_of
 from runwire.cli.printing import OUT, json_text, marked, one_line, print_fields, program, short, size_text, time_text

@@ -1,8 +1,8 @@
 """The client of a gateway, and the shapes that its methods take and return."""
 
-from contracts.artifacts.images import ImageInput
+from contracts.artifacts import ImageInput
+from contracts.runs.decisions import PlanReport
 from contracts.runs.pauses import OpenPause
-from contracts.runs.plans import PlanReport
 from contracts.runs.requests import AgentModels, RunStatus
 from contracts.sessions.proposals import ProposalEntry, ProposalView
 from contracts.sessions.records import SessionEntry, SessionStatus

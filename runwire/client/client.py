@@ -16,11 +16,11 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel
 
-from contracts.artifacts.references import ArtifactRef, StoredArtifact
+from contracts.artifacts import ArtifactRef, StoredArtifact
 from contracts.runs import requests as runs
+from contracts.runs.decisions import PlanReport
 from contracts.runs.events import Paused, RunEvent
 from contracts.runs.pauses import OpenPause, PauseDecision
-from contracts.runs.plans import PlanReport
 from contracts.sessions.records import SessionEntry, SessionStatus
 from contracts.wire import names
 from runwire.client.background import ScheduleMethods, TaskMethods

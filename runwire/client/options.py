@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Required, TypedDict
 
-from contracts.artifacts.images import ImageInput, image_type
+from contracts.artifacts import ImageInput, image_type
 
 
 class LimitOptions(TypedDict, total=False):

@@ -7,7 +7,7 @@ of one call by values. `report` says all of it for people and programs. `templat
 `schema_fields` knows which fields a schema declares.
 """
 
-from contracts.runs.plans import Plan, PlanCall, PlanError, PlanReport, PlanWarning
+from contracts.runs.decisions import Plan, PlanCall, PlanError, PlanReport, PlanWarning
 from runwire.plans.checking import PlanBounds, PlanCheck, check_plan
 from runwire.plans.reading import DirectResponse, TemplatePath, read_plan, report, template_paths
 from runwire.plans.templates import (

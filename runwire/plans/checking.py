@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from contracts.runs import plans
+from contracts.runs import decisions
 from contracts.tools.messages import ToolSpec
 from runwire.plans import templates
 from runwire.plans.schema_fields import MAX_NAMES, Fields, Missing, fit
@@ -48,8 +48,8 @@ that no value of a template changes."""
 class PlanCheck:
     """What a check has found. A plan with an error does not run."""
 
-    errors: list[plans.PlanError] = field(default_factory=list)
-    warnings: list[plans.PlanWarning] = field(default_factory=list)
+    errors: list[decisions.PlanError] = field(default_factory=list)
+    warnings: list[decisions.PlanWarning] = field(default_factory=list)
     errors_left_out: int = 0
     """Number of errors beyond those listed: a check lists at most 100 errors, which have 64 KiB together."""
     _room: int = field(default=MAX_ERROR_BYTES, init=False, repr=False)
@@ -62,7 +62,7 @@ class PlanCheck:
     def add(
         self,
         tool_index: int | None,
-        detail: plans.PlanErrorDetail,
+        detail: decisions.PlanErrorDetail,
         argument: Callable[[], str] = str,
         template: str = "",
     ) -> None:
@@ -70,21 +70,21 @@ class PlanCheck:
         if self._room <= 0 or len(self.errors) == MAX_ERRORS:
             self.errors_left_out += 1
             return
-        error = plans.PlanError(
+        error = decisions.PlanError(
             tool_index=tool_index, argument=shortened(argument()), template=shortened(template), error=detail
         )
         self._room -= len(error.model_dump_json().encode())
         self.errors.append(error)
 
-    def warn(self, tool_index: int, warning: plans.PlanWarningCode, argument: Callable[[], str]) -> None:
+    def warn(self, tool_index: int, warning: decisions.PlanWarningCode, argument: Callable[[], str]) -> None:
         """Add a warning; those after the hundredth are left out."""
         if len(self.warnings) < MAX_WARNINGS:
             text = shortened(argument())
-            self.warnings.append(plans.PlanWarning(tool_index=tool_index, argument=text, warning=warning))
+            self.warnings.append(decisions.PlanWarning(tool_index=tool_index, argument=text, warning=warning))
 
 
 def check_plan(
-    calls: Sequence[plans.PlanCall],
+    calls: Sequence[decisions.PlanCall],
     tools: Mapping[str, ToolSpec],
     bounds: PlanBounds = DEFAULT_BOUNDS,
     faults: Faults | None = None,
@@ -97,7 +97,11 @@ def check_plan(
 
 class _Checker:
     def __init__(
-        self, calls: Sequence[plans.PlanCall], tools: Mapping[str, ToolSpec], bounds: PlanBounds, faults: Faults | None
+        self,
+        calls: Sequence[decisions.PlanCall],
+        tools: Mapping[str, ToolSpec],
+        bounds: PlanBounds,
+        faults: Faults | None,
     ) -> None:
         self.findings = PlanCheck()
         self._calls = calls
@@ -107,67 +111,69 @@ class _Checker:
         self._steps = Steps()
         self._inputs: dict[str, Fields] = {}
         self._outputs: dict[str, Fields] = {}
-        self._missing: dict[tuple[str, tuple[str, ...]], plans.FieldNotFound] = {}
+        self._missing: dict[tuple[str, tuple[str, ...]], decisions.FieldNotFound] = {}
         self._targets: dict[templates.Container, Schema] = {}
         """What the input schemas say of containers in the arguments."""
 
     def check_all(self) -> None:
         limit, found = self._bounds.max_calls, len(self._calls)
         if found > limit:
-            self.findings.add(None, plans.OverLimit(type="too_many_calls", limit=limit, found=found))
+            self.findings.add(None, decisions.OverLimit(type="too_many_calls", limit=limit, found=found))
             return
         size = sum((templates.json_size(call.arguments) or 0) + len(call.tool_name) for call in self._calls)
         if size > self._bounds.max_plan_bytes:
-            large = plans.OverLimit(type="arguments_too_large", limit=self._bounds.max_plan_bytes, found=size)
+            large = decisions.OverLimit(type="arguments_too_large", limit=self._bounds.max_plan_bytes, found=size)
             self.findings.add(None, large)
             return
         for index, call in enumerate(self._calls):
             if templates.is_deeper(call.arguments, self._bounds.max_depth):
-                self.findings.add(index, plans.OverLimit(type="too_deep", limit=self._bounds.max_depth))
+                self.findings.add(index, decisions.OverLimit(type="too_deep", limit=self._bounds.max_depth))
                 continue
             argument_bytes, most = templates.json_size(call.arguments), self._bounds.max_argument_bytes
             if argument_bytes is None or argument_bytes > most:
-                self.findings.add(index, plans.OverLimit(type="arguments_too_large", limit=most, found=argument_bytes))
+                self.findings.add(
+                    index, decisions.OverLimit(type="arguments_too_large", limit=most, found=argument_bytes)
+                )
                 continue
             if call.tool_name not in self._tools:
                 available = names_of(islice(self._tools, MAX_NAMES))
                 name = shortened(call.tool_name, MAX_NAME_CHARACTERS)
-                self.findings.add(index, plans.UnknownTool(tool_name=name, available_tools=available))
+                self.findings.add(index, decisions.UnknownTool(tool_name=name, available_tools=available))
             if not self._check_arguments(index, call):
                 return
 
-    def _check_arguments(self, index: int, call: plans.PlanCall) -> bool:
+    def _check_arguments(self, index: int, call: decisions.PlanCall) -> bool:
         """Check the arguments of a call. False: the work of the whole check is used up."""
         try:
             self._check_literals(index, call)
         except TooManySteps:
-            self.findings.add(index, plans.OverLimit(type="schema_too_complex", limit=self._steps.limit))
+            self.findings.add(index, decisions.OverLimit(type="schema_too_complex", limit=self._steps.limit))
             return False
         for container, key, text in templates.marked_strings(call.arguments):
             argument = partial(container.dotted, key)
             try:
                 detail = self._check_string(index, container, key, text)
             except TooManySteps:
-                detail = plans.OverLimit(type="schema_too_complex", limit=self._steps.limit)
+                detail = decisions.OverLimit(type="schema_too_complex", limit=self._steps.limit)
                 self.findings.add(index, detail, argument, text)
                 return False
             if detail is not None:
                 self.findings.add(index, detail, argument, text)
         return True
 
-    def _check_literals(self, index: int, call: plans.PlanCall) -> None:
+    def _check_literals(self, index: int, call: decisions.PlanCall) -> None:
         """Check what no template gives: what is missing, and the values of the rest."""
         if call.tool_name not in self._tools:
             return
         target = self._target(call.tool_name)
         for name in sorted(target.required().difference(call.arguments)):
-            self.findings.add(index, plans.InvalidArgument(reason="the tool requires it"), partial(str, name))
+            self.findings.add(index, decisions.InvalidArgument(reason="the tool requires it"), partial(str, name))
         schema = self._tools[call.tool_name].input_schema
         for path, reason in (
             self._faults(call.arguments, schema, templates.is_candidate) if self._faults is not None else ()
         ):
             if path or "is a required property" not in reason:
-                self.findings.add(index, plans.InvalidArgument(reason=shortened(reason)), partial(str, path))
+                self.findings.add(index, decisions.InvalidArgument(reason=shortened(reason)), partial(str, path))
 
     def _target(self, name: str) -> Fields:
         """Return the fields of a tool's input schema, read once."""
@@ -177,41 +183,41 @@ class _Checker:
 
     def _check_string(
         self, index: int, container: templates.Container, key: templates.Key, text: str
-    ) -> plans.PlanErrorDetail | None:
+    ) -> decisions.PlanErrorDetail | None:
         self._steps.take()
         template = templates.parse_template(text)
         if template is not None:
             wrong = self._wrong_reference(index, template)
             return wrong or self._wrong_field(index, container, key, template)
         if templates.is_candidate(text):
-            return plans.PlainError(type="invalid_template_syntax")
+            return decisions.PlainError(type="invalid_template_syntax")
         if templates.holds_embedded(text):
             self.findings.warn(index, "embedded_template_not_resolved", partial(container.dotted, key))
         return None
 
-    def _wrong_reference(self, index: int, template: templates.Template) -> plans.PlanErrorDetail | None:
+    def _wrong_reference(self, index: int, template: templates.Template) -> decisions.PlanErrorDetail | None:
         """Compare the number of a call with those that come before."""
         number, depth = template.index, len(template.path)
         if depth > self._bounds.max_depth:
-            return plans.OverLimit(type="too_deep", limit=self._bounds.max_depth, found=depth)
+            return decisions.OverLimit(type="too_deep", limit=self._bounds.max_depth, found=depth)
         if number == index:
-            return plans.PlainError(type="self_reference")
+            return decisions.PlainError(type="self_reference")
         if number >= len(self._calls):
-            return plans.IndexOutOfBounds(referenced_index=number, max_valid_index=index - 1 if index else None)
+            return decisions.IndexOutOfBounds(referenced_index=number, max_valid_index=index - 1 if index else None)
         if number > index:
-            return plans.ForwardReference(referenced_index=number)
+            return decisions.ForwardReference(referenced_index=number)
         return None
 
     def _wrong_field(
         self, index: int, container: templates.Container, key: templates.Key, template: templates.Template
-    ) -> plans.PlanErrorDetail | None:
+    ) -> decisions.PlanErrorDetail | None:
         """Look the field up, and compare its types with those of the argument."""
         name = self._calls[template.index].tool_name
         tool = self._tools.get(name)
         if tool is None:
             return None  # The call that it refers to has the error.
         if tool.output_schema is None:
-            return plans.NoOutputSchema(tool_name=name)
+            return decisions.NoOutputSchema(tool_name=name)
         if name not in self._outputs:
             self._outputs[name] = Fields(tool.output_schema, self._steps)
         source = self._outputs[name]
@@ -224,7 +230,7 @@ class _Checker:
         target = self._target(called)
         fitted = fit(source, found, target, target.inside(self._schema_of(container, target), str(key)))
         if not fitted.fits:
-            return plans.TypeMismatch(
+            return decisions.TypeMismatch(
                 tool_name=name,
                 field=shortened(".".join(template.path)),
                 source_types=sorted(fitted.source),
@@ -245,11 +251,11 @@ class _Checker:
             schema = self._targets[each] = target.inside(schema, str(each.key))
         return schema
 
-    def _not_found(self, name: str, template: templates.Template, missing: Missing) -> plans.FieldNotFound:
+    def _not_found(self, name: str, template: templates.Template, missing: Missing) -> decisions.FieldNotFound:
         known = self._missing.get((name, template.path))
         if known is None:
             shown = shortened(name, MAX_NAME_CHARACTERS)
-            known = self._missing[name, template.path] = plans.FieldNotFound(
+            known = self._missing[name, template.path] = decisions.FieldNotFound(
                 tool_name=shown,
                 tool=shown,
                 field=shortened(".".join(template.path[: missing.depth])),

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import chain, count, islice
 from typing import Any
 
-from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError, PlanReport
+from contracts.runs.decisions import DIRECT_RESPONSE, TOOL_CALLS, PlainError, Plan, PlanCall, PlanError, PlanReport
 from contracts.tools.messages import ToolSpec
-from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
+from contracts.wire.base import MAX_ARGUMENT_BYTES, MAX_HTTP_INLINE_BYTES
 from runwire.plans.checking import DEFAULT_BOUNDS, MAX_ERRORS, Faults, PlanBounds, check_plan
 from runwire.plans.schema_fields import Fields, Part, Presence
 from runwire.plans.schema_folding import ANY, Schema, Steps, TooManySteps

@@ -6,8 +6,8 @@ Rule 2: a line has no line break and a bounded length.
 
 from collections.abc import Iterable, Sequence
 
-from contracts.runs import plans
-from contracts.runs.plans import PlanCall, PlanError, PlanErrorDetail, PlanWarning
+from contracts.runs import decisions
+from contracts.runs.decisions import PlanCall, PlanError, PlanErrorDetail, PlanWarning
 
 MAX_TEXT_CHARACTERS = 500
 MAX_NAME_CHARACTERS = 200
@@ -82,33 +82,33 @@ def _where(index: int | None, argument: str, calls: Sequence[PlanCall]) -> str:
 
 def _text(detail: PlanErrorDetail) -> str:
     match detail:
-        case plans.PlainError():
+        case decisions.PlainError():
             return PLAIN_TEXTS[detail.type]
-        case plans.OverLimit():
+        case decisions.OverLimit():
             return LIMIT_TEXTS[detail.type].format(
                 found=detail.found or f"more than {detail.limit}", limit=detail.limit
             )
-        case plans.UnknownTool():
+        case decisions.UnknownTool():
             return f"there is no tool {printable(detail.tool_name)}; {_listed('the tools are', detail.available_tools)}"
-        case plans.InvalidArgument():
+        case decisions.InvalidArgument():
             return f"{printable(detail.reason, MAX_SHOWN_TEMPLATE_CHARACTERS)}; correct the argument"
-        case plans.NoOutputSchema():
+        case decisions.NoOutputSchema():
             return f"{printable(detail.tool_name)} declares no output, so no template can refer to it"
-        case plans.FieldNotFound():
+        case decisions.FieldNotFound():
             field = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS)
             place = "it has" if "." not in field else "there it has"
             none = "it declares none" if "." not in field else "none is declared there"
             names = _listed(place, detail.available_fields) if detail.available_fields else none
             return f'{printable(detail.tool_name)} has no output field "{field}"; {names}'
-        case plans.TypeMismatch():
+        case decisions.TypeMismatch():
             field, tool = printable(detail.field, MAX_SHOWN_TEMPLATE_CHARACTERS), printable(detail.tool_name)
             given, taken = (" or ".join(types) or "nothing" for types in (detail.source_types, detail.target_types))
             items = f'the items of "{field}" of {tool} are of other types than the argument takes'
             types = f'"{field}" of {tool} is {given}, and the argument takes {taken}; refer to a field of that type'
             return items if given == taken else types
-        case plans.ForwardReference():
+        case decisions.ForwardReference():
             return f"call {detail.referenced_index} comes later; only the output of an earlier call can be used"
-        case plans.IndexOutOfBounds():
+        case decisions.IndexOutOfBounds():
             last = detail.max_valid_index
             known = "no call comes before this one" if last is None else f"use a number from 0 to {last}"
             return f"the plan has no call {detail.referenced_index}; {known}"

@@ -18,10 +18,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from contracts.artifacts import references
+from contracts import artifacts
 from contracts.tools import messages as wire
-from contracts.wire import limits
-from contracts.wire.limits import PART_BYTES
+from contracts.wire import base
+from contracts.wire.base import PART_BYTES
 from runwire.errors import ToolError
 from runwire.serving.connection import CallerClock
 from runwire.tools.context import Awaited, Pauses, ToolLogger, encode_content, encode_piece
@@ -49,7 +49,7 @@ def reply_of(kind: wire.ReplyKind, body: bytes = b"", **headers: str) -> Reply:
 
 def result_replies(body: bytes, max_payload: int) -> list[Reply]:
     """Return the replies that carry a result: one, or parts of raw bytes and an empty result that counts them."""
-    size = min(limits.PART_BYTES, max_payload - _REPLY_OVERHEAD_BYTES)
+    size = min(base.PART_BYTES, max_payload - _REPLY_OVERHEAD_BYTES)
     if len(body) <= size:
         return [reply_of("result", body)]
     parts = [reply_of("part", body[start : start + size]) for start in range(0, len(body), size)]
@@ -80,7 +80,7 @@ class Call:
         """The next check of its deadline and its silence."""
         self.end_replies: list[Reply] | None = None
         self.ended_at = 0.0
-        self.wanted: tuple[references.BytesWanted, asyncio.Future[bytes]] | None = None
+        self.wanted: tuple[artifacts.BytesWanted, asyncio.Future[bytes]] | None = None
         """Bytes of an artifact that the function waits for."""
         self._waiting = [reply_to] if reply_to else []
         self._pieces: list[Reply] | None = []
@@ -113,7 +113,7 @@ class Call:
                 self._keep_piece(reply)
             await self._send_to_all([reply])
 
-    def take(self, given: references.BytesGiven, data: bytes) -> None:
+    def take(self, given: artifacts.BytesGiven, data: bytes) -> None:
         """Take bytes that the function may be waiting for."""
         if self.wanted is None:
             return
@@ -255,13 +255,13 @@ class CallContext(Pauses):
             return self._send(reply_of("artifact_chunk", body))
 
     def read_artifact(
-        self, artifact: references.ArtifactRef, offset: int = 0, length: int = PART_BYTES
+        self, artifact: artifacts.ArtifactRef, offset: int = 0, length: int = PART_BYTES
     ) -> Awaited[bytes]:
         """Return bytes of an artifact that an argument refers to. Raises ToolError."""
-        wanted = references.BytesWanted(artifact_id=artifact.artifact_id, offset=offset, length=min(length, PART_BYTES))
+        wanted = artifacts.BytesWanted(artifact_id=artifact.artifact_id, offset=offset, length=min(length, PART_BYTES))
         return Awaited(asyncio.run_coroutine_threadsafe(self._given(wanted), self._loop))
 
-    async def _given(self, wanted: references.BytesWanted) -> bytes:
+    async def _given(self, wanted: artifacts.BytesWanted) -> bytes:
         async with self._reading:  # One range at a time.
             for _ in range(_READ_ATTEMPTS):  # A message may be lost, with its connection or with who answers.
                 arrived: asyncio.Future[bytes] = self._loop.create_future()

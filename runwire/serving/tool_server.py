@@ -28,7 +28,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import MaxPayloadError
 from pydantic import ValidationError
 
-from contracts.artifacts import references
+from contracts import artifacts
 from contracts.tools import messages as wire
 from contracts.wire import subjects
 from contracts.wire.base import parsed
@@ -191,7 +191,7 @@ class ToolServer:
             self._log_failure(rejected.idempotency_key, f"{rejected.code}: {rejected.reason}")
 
     async def _on_given(self, message: Msg) -> None:
-        given = parsed(references.BytesGiven, (message.headers or {}).get(references.GIVEN_HEADER, ""))
+        given = parsed(artifacts.BytesGiven, (message.headers or {}).get(artifacts.GIVEN_HEADER, ""))
         call = self._calls.find((given.idempotency_key, given.round)) if given is not None else None
         if given is not None and call is not None:
             call.take(given, message.data)

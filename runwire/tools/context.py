@@ -22,10 +22,10 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.pauses import MAX_STATE_BYTES, PauseAnswer
 from contracts.tools import messages as wire
-from contracts.wire import limits
+from contracts.wire import base
 from contracts.wire.faults import describe
 from runwire.errors import ToolError
 
@@ -155,7 +155,7 @@ class ToolContext(Protocol):
         The result must hold the whole artifact. Raises ValueError when the piece is larger, or not JSON.
         """
 
-    def read_artifact(self, artifact: ArtifactRef, offset: int = 0, length: int = limits.PART_BYTES) -> Awaited[bytes]:
+    def read_artifact(self, artifact: ArtifactRef, offset: int = 0, length: int = base.PART_BYTES) -> Awaited[bytes]:
         """Return bytes of an artifact: `await ctx.read_artifact(…)`; in a plain function `ctx.read_artifact(…).value`.
 
         The artifact is that of an argument of the type `ArtifactRef` whose schema says `by_reference`. A range has at
@@ -230,8 +230,8 @@ class Pauses:
         )
         if (size := len(to_json(reply.state))) > MAX_STATE_BYTES:
             raise ValueError(f"ctx.state has {size:,} bytes as JSON, and at most {MAX_STATE_BYTES:,} are kept")
-        if (size := len(reply.model_dump_json())) > limits.MAX_OUTCOME_BYTES:
-            most = f"{limits.MAX_OUTCOME_BYTES:,} bytes with its payload and schema"
+        if (size := len(reply.model_dump_json())) > base.MAX_OUTCOME_BYTES:
+            most = f"{base.MAX_OUTCOME_BYTES:,} bytes with its payload and schema"
             raise ValueError(f"a pause has at most {most}, not {size:,}")
         self._paused = Paused(reply)
         raise self._paused
@@ -275,8 +275,8 @@ def _as_json(value: Any) -> Any:
 def encode_content(text: str) -> bytes:
     """Encode a text for the model. Raises ValueError when it is above 32 KiB, or no text that UTF-8 can encode."""
     body = text.encode()
-    if len(body) > limits.MAX_INLINE_BYTES:
-        limit = f"the limit is {limits.MAX_INLINE_BYTES}: shorten it, or put it into the result"
+    if len(body) > base.MAX_INLINE_BYTES:
+        limit = f"the limit is {base.MAX_INLINE_BYTES}: shorten it, or put it into the result"
         raise ValueError(f"the content has {len(body)} bytes; {limit}")
     return body
 
@@ -298,7 +298,7 @@ def encode_piece(stream_id: str, seq: int, chunk: Any, *, done: bool, artifact_t
         body = to_json(piece, inf_nan_mode="constants")
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"a chunk of {stream_id!r} is not JSON: {error}") from error
-    if len(body) > limits.MAX_PIECE_BYTES:
-        limit = f"the limit is {limits.MAX_PIECE_BYTES}, so emit smaller pieces"
+    if len(body) > base.MAX_PIECE_BYTES:
+        limit = f"the limit is {base.MAX_PIECE_BYTES}, so emit smaller pieces"
         raise ValueError(f"a chunk of {stream_id!r} has {len(body)} bytes; {limit}")
     return body

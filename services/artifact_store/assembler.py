@@ -30,11 +30,10 @@ from typing import Any, Literal
 import orjson
 from nats.aio.msg import Msg
 
-from contracts.artifacts.references import ArtifactRef, AssembledStream, AssembleStream, HeadArtifact, PutArtifact
+from contracts.artifacts import ArtifactRef, AssembledStream, AssembleStream, HeadArtifact, PutArtifact
 from contracts.runs.events import ArtifactChunk
 from contracts.wire import subjects
-from contracts.wire.base import parsed
-from contracts.wire.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES, MAX_PUT_BYTES
+from contracts.wire.base import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES, MAX_PUT_BYTES, parsed
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.artifact_store.store import HEAD_BYTES, ArtifactStore, Done
 from services.messaging.connection import Bus

@@ -33,14 +33,7 @@ from typing import Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from contracts.artifacts.references import (
-    ArtifactPage,
-    ArtifactRef,
-    HeadArtifact,
-    ListArtifacts,
-    PutArtifact,
-    StoredArtifact,
-)
+from contracts.artifacts import ArtifactPage, ArtifactRef, HeadArtifact, ListArtifacts, PutArtifact, StoredArtifact
 from contracts.wire import keys
 from contracts.wire.base import Message
 from contracts.wire.names import unix_ms

@@ -19,7 +19,7 @@ from faststream.response import PublishCommand
 from nats.aio.client import Client
 from pydantic import SkipValidation, ValidationError, WithJsonSchema
 
-from contracts.artifacts import references as artifacts
+from contracts import artifacts
 from contracts.tools.messages import REPLY_HEADER
 from contracts.wire import subjects
 from contracts.wire.base import Message

@@ -26,9 +26,8 @@ from typing import NamedTuple, get_args
 
 import structlog
 
-from contracts.artifacts import references as artifacts
-from contracts.artifacts.images import ImageType, image_type
-from contracts.artifacts.references import ArtifactRef, PutArtifact
+from contracts import artifacts
+from contracts.artifacts import ArtifactRef, ImageType, PutArtifact, image_type
 from contracts.wire.keys import new_object_name, object_key
 from contracts.wire.names import unix_ms
 from services.artifact_store.bucket import Bucket, BytesMissing

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 import structlog
 
-from contracts.artifacts.references import ChunkTaken, PutArtifact, UploadOpened
+from contracts.artifacts import ChunkTaken, PutArtifact, UploadOpened
 from contracts.wire import subjects
-from contracts.wire.limits import CHUNK_BYTES
+from contracts.wire.base import CHUNK_BYTES
 from contracts.wire.names import new_id
 from services.artifact_store.entries import ArtifactEntry
 from services.artifact_store.store import HEAD_BYTES, ArtifactStore, Done

@@ -12,12 +12,11 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
+from contracts.runs.decisions import PlanReport
 from contracts.runs.pages import ClientAction, Page
-from contracts.runs.plans import PlanReport
 from contracts.runs.requests import AgentModels, CallInput, KeyBudget, KeySpent, RunStatus
 from contracts.tools.messages import LiveTool, RefusedTool, ToolSpec
-from contracts.wire.base import HttpInput
-from contracts.wire.limits import MAX_ARGUMENT_BYTES
+from contracts.wire.base import MAX_ARGUMENT_BYTES, HttpInput
 from runwire.plans import report
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.request_body import read_json

@@ -4,7 +4,7 @@ Planners describe their models in the catalogue, and refresh the descriptions. A
 its planner decides.
 """
 
-from contracts.artifacts.images import ModelProfile, VisionMode
+from contracts.artifacts import ModelProfile, VisionMode
 from contracts.runs.requests import AgentModels
 from contracts.wire import keys
 from services.gateway.errors import InvalidInput, VisionUnsupported

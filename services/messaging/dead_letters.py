@@ -9,7 +9,7 @@ delivery stores no count, so it costs nothing.
 import structlog
 
 from contracts.wire import subjects
-from contracts.wire.limits import MAX_MESSAGE_BYTES
+from contracts.wire.base import MAX_MESSAGE_BYTES
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from contracts.wire import keys, subjects
-from contracts.wire.limits import MAX_MESSAGE_BYTES
+from contracts.wire.base import MAX_MESSAGE_BYTES
 from services.messaging.connection import Bus
 from services.messaging.errors import NOT_FOUND, Misconfigured, Refused, Unavailable
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
-from contracts.artifacts.images import VisionContextPolicy, VisionMode
+from contracts.artifacts import VisionContextPolicy, VisionMode
 from contracts.runs.events import ActionFormat, ActionTransport, FollowupMode, Reflection
 from contracts.runs.pauses import ApprovalRule
 from contracts.runs.requests import (

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from contracts.artifacts.images import ModelProfile
+from contracts.artifacts import ModelProfile
 from contracts.runs.requests import DEFAULT_STRATEGY
 from contracts.wire import subjects
 from services.messaging.connection import Bus

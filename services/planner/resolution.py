@@ -14,7 +14,7 @@ from typing import Literal
 import structlog
 from pydantic import ValidationError
 
-from contracts.artifacts.images import ImageRef, ModelProfile, VisionContextPolicy, VisionMode
+from contracts.artifacts import ImageRef, ModelProfile, VisionContextPolicy, VisionMode
 from contracts.runs.events import ActionFormat, ActionTransport, RunStarted
 from contracts.runs.requests import Memory, RequestedEffort, RunLimits, RunRequested
 from contracts.tools.messages import ToolSpec

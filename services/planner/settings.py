@@ -7,7 +7,7 @@ import orjson
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import NoDecode
 
-from contracts.artifacts.images import VisionContextPolicy, VisionMode
+from contracts.artifacts import VisionContextPolicy, VisionMode
 from contracts.runs.requests import RequestedEffort
 from services.planner.agents import ModelName
 from services.planner.models.providers import ModelServer

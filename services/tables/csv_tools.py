@@ -13,8 +13,8 @@ from typing import IO, Any
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.artifacts.references import BY_REFERENCE, ArtifactRef
-from contracts.wire.limits import PART_BYTES
+from contracts.artifacts import BY_REFERENCE, ArtifactRef
+from contracts.wire.base import PART_BYTES
 from runwire import Tool, ToolContext, tool
 from services.tables import catalog, queries, rows, schema, values
 from services.tables.catalog import BATCH_ROWS, Table

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from contracts.artifacts.references import PutArtifact
+from contracts.artifacts import PutArtifact
 from contracts.wire import keys
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.entries import ArtifactEntry, ArtifactKeys, References, entries_bucket

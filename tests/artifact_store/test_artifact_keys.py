@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.artifacts.references import ArtifactRef, PutArtifact
+from contracts.artifacts import ArtifactRef, PutArtifact
 from contracts.wire import keys
 from contracts.wire.names import new_id
 from services.artifact_store.entries import SHARED_KEY, ArtifactEntry

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.wire import subjects
 from contracts.wire.names import new_id

@@ -4,7 +4,7 @@ import pytest
 from nats.aio.msg import Msg
 from structlog.testing import capture_logs
 
-from contracts.artifacts.references import HeadArtifact
+from contracts.artifacts import HeadArtifact
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from tests.support.stores import Store

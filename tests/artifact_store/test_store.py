@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from contracts.artifacts.references import ARTIFACT_HEADER, PutArtifact
+from contracts.artifacts import ARTIFACT_HEADER, PutArtifact
 from contracts.tools.messages import REPLY_HEADER
 from contracts.wire import subjects
-from contracts.wire.limits import CHUNK_BYTES
+from contracts.wire.base import CHUNK_BYTES
 from contracts.wire.names import new_id
 from services.shared.artifacts.client import upload
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge

@@ -6,7 +6,7 @@ import secrets
 
 import pytest
 
-from contracts.artifacts.references import DeleteArtifact, GetArtifact
+from contracts.artifacts import DeleteArtifact, GetArtifact
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.sweeps import GarbageCollector

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.runs.plans import PlanReport
+from contracts.runs.decisions import PlanReport
 from contracts.tools.messages import ToolSpec
 from contracts.wire import keys
 from services.gateway.auth.key_lines import new_key

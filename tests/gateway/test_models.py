@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.artifacts.images import ModelProfile
+from contracts.artifacts import ModelProfile
 from contracts.wire import keys
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus

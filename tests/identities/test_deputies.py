@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from contracts.artifacts.references import HeadArtifact
+from contracts.artifacts import HeadArtifact
 from contracts.wire import subjects
 from tests.identities.scene import Scene, storing
 from tests.support.s3_servers import S3Server

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contracts.artifacts.images import ImageRef
+from contracts.artifacts import ImageRef
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from contracts.wire.faults import Fault

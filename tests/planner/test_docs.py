@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from contracts.runs import events
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, RESERVED, FinalResponseArgs
+from contracts.runs.decisions import FINAL_RESPONSE, PLAN, RESERVED, FinalResponseArgs
 from contracts.runs.requests import StrategyName
 from services.planner.agents import Agent, parse_agents
 from services.planner.replies.actions.normalize import normalize_action

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from contracts.artifacts.images import ModelProfile
+from contracts.artifacts import ModelProfile
 from contracts.wire import keys
 from contracts.wire.names import new_id
 from services.planner import resolution

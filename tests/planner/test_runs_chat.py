@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.events import Chunk
 from contracts.wire.names import new_id
 from services.shared.tools.catalogue import Catalogue

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.wire.limits import MAX_INLINE_BYTES
+from contracts.wire.base import MAX_INLINE_BYTES
 from runwire.testing import RecordingContext
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, PlannerAction
+from contracts.runs.decisions import FINAL_RESPONSE, PLAN, PlannerAction
 
 
 def in_five_fields(action: PlannerAction, thought: str | None) -> dict[str, Any]:

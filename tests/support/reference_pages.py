@@ -15,9 +15,9 @@ from prometheus_client import REGISTRY
 from pydantic import BaseModel
 
 import runwire
-from contracts.artifacts.images import VisionContextPolicy
+from contracts.artifacts import VisionContextPolicy
+from contracts.runs.decisions import PlanErrorDetail
 from contracts.runs.events import KNOWN, Reflection
-from contracts.runs.plans import PlanErrorDetail
 from contracts.runs.requests import Memory, RunLimits
 from contracts.sessions.records import KnownSessionEvent
 from contracts.tools.messages import PauseReply, ToolCall, ToolSpec

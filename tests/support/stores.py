@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from contracts.artifacts.references import PutArtifact
+from contracts.artifacts import PutArtifact
 from contracts.wire.names import new_id
 from services.artifact_store.app import running
 from services.artifact_store.settings import ArtifactStoreSettings

@@ -17,8 +17,7 @@ from typing import cast, get_args
 
 import structlog
 
-from contracts.artifacts.images import INPUT_IMAGE, ImageInput, ImageRef, ImageType, image_type
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import INPUT_IMAGE, ArtifactRef, ImageInput, ImageRef, ImageType, image_type
 from contracts.wire.names import image_id
 from services.gateway.artifacts.reading import ArtifactAccess
 from services.gateway.auth.caller import Caller

@@ -14,10 +14,10 @@ from typing import Any
 
 import structlog
 
-from contracts.artifacts.references import SAID, ArtifactRef, StoredArtifact
+from contracts.artifacts import SAID, ArtifactRef, StoredArtifact
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunStatus
-from contracts.wire.limits import MAX_HTTP_INLINE_BYTES
+from contracts.wire.base import MAX_HTTP_INLINE_BYTES
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.routing import Form
 from services.gateway.runs.reader import RunReader

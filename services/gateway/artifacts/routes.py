@@ -5,8 +5,7 @@ from typing import Annotated, Any, Unpack
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
-from contracts.artifacts.images import INPUT_IMAGE
-from contracts.artifacts.references import ArtifactRef, StoredArtifact
+from contracts.artifacts import INPUT_IMAGE, ArtifactRef, StoredArtifact
 from services.gateway.artifacts.transfers import (
     headers_of,
     is_compressed,

@@ -20,7 +20,7 @@ from fastapi.responses import StreamingResponse
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from services.gateway.edge.request_body import check_encoding
 from services.gateway.edge.routing import accepts_gzip, gzipped
 from services.gateway.errors import BodyTooLarge, BodyTooSlow, InvalidInput, RangeNotSatisfiable

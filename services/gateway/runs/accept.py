@@ -19,10 +19,10 @@ from typing import Any
 import structlog
 from fastapi import Request
 
-from contracts.artifacts.images import ImageInput, ImageRef
+from contracts.artifacts import ImageInput, ImageRef
 from contracts.runs.requests import CallInput, JobRequested, LimitsInput, MemoryInput, RunInput, RunRequested
 from contracts.wire import names
-from contracts.wire.limits import MAX_REQUEST_BYTES
+from contracts.wire.base import MAX_REQUEST_BYTES
 from contracts.wire.names import new_id, own_session_id, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.edge.routing import RequestIds, idempotency_key, request_ids

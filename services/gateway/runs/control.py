@@ -8,13 +8,13 @@ from typing import TypeVar
 import structlog
 from fastapi import Request, Response
 
-from contracts.artifacts.images import ImageInput, ImageRef
+from contracts.artifacts import ImageInput, ImageRef
 from contracts.runs.events import ControlAnswered, InputAdded, Resumed
 from contracts.runs.inbox import CancelRequested, InputRequested, ResumeRequested, TopUpRequested
 from contracts.runs.requests import InputAccepted, InputInput, LimitsInput, ResumeAccepted, ResumeInput
 from contracts.sessions.tasks import TASK_TOOLS
 from contracts.wire import subjects
-from contracts.wire.limits import MAX_ARGUMENT_BYTES
+from contracts.wire.base import MAX_ARGUMENT_BYTES
 from contracts.wire.names import new_id, run_id_for_key
 from services.gateway import errors
 from services.gateway.auth.caller import Caller

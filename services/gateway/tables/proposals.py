@@ -20,8 +20,8 @@ from contracts.runs.payload import CALL_RESULT
 from contracts.runs.requests import CallInput
 from contracts.sessions import proposals as facts
 from contracts.wire import keys, subjects
+from contracts.wire.base import MAX_HTTP_INLINE_BYTES
 from contracts.wire.faults import Fault
-from contracts.wire.limits import MAX_HTTP_INLINE_BYTES
 from contracts.wire.names import InvalidName, apply_run_id, checked_id
 from services.gateway.auth.caller import Caller
 from services.gateway.catalogue import WAIT_S

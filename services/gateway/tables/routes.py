@@ -12,7 +12,7 @@ from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import RootModel
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.requests import CallInput, RunStatus
 from contracts.tools.messages import ReadRequested
 from contracts.wire.faults import Fault

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, get_args
 
-from contracts.runs.actions import RESERVED
+from contracts.runs.decisions import RESERVED
 from contracts.sessions.tasks import MergeStrategy, ReportMode, TaskMode, TaskPolicy
 from contracts.tools.messages import ToolSpec
 from services.planner.conversation.encoding import compact

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from contracts.artifacts.images import ImageRef
+from contracts.artifacts import ImageRef
 from services.planner.run.state.history import ToolImage
 
 Message = dict[str, Any]

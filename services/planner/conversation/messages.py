@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from contracts.artifacts.images import ImageRef
+from contracts.artifacts import ImageRef
 from contracts.runs import events
-from contracts.runs.actions import FINAL_RESPONSE
+from contracts.runs.decisions import FINAL_RESPONSE
 from contracts.runs.events import ActionFormat, ActionTransport
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.tools.messages import ToolSpec

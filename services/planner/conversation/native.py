@@ -20,7 +20,7 @@ the original.
 from collections.abc import Sequence
 from typing import Any
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK
+from contracts.runs.decisions import FINAL_RESPONSE, PLAN, TASK
 from contracts.runs.events import Observed, Step
 from contracts.tools.messages import ToolSpec
 from runwire.plans.schema_graph import schema_at, steps_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never, cast, get_args
 from weakref import WeakKeyDictionary
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK
+from contracts.runs.decisions import FINAL_RESPONSE, PLAN, TASK
 from contracts.runs.events import ActionFormat, Observed, RunStarted, Step
 from contracts.runs.payload import Usage
 from contracts.runs.requests import Effort

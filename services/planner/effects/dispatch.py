@@ -10,8 +10,8 @@ from contracts.runs.inbox import CallFinished
 from contracts.sessions.tasks import TASK_TOOLS
 from contracts.tools.messages import CallQuestion, CallRequested
 from contracts.wire import names, subjects
+from contracts.wire.base import MAX_REQUEST_BYTES
 from contracts.wire.faults import Fault
-from contracts.wire.limits import MAX_REQUEST_BYTES
 from contracts.wire.names import unix_ms
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.fairness import TimeSlice

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from contracts.artifacts.images import image_type
+from contracts.artifacts import image_type
 from services.messaging.connection import Bus
 from services.planner.conversation.encoding import IMAGE, Message, Messages, Part
 from services.planner.models.errors import ModelFailed

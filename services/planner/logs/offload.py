@@ -19,12 +19,12 @@ from typing import Any
 
 import structlog
 
-from contracts.artifacts.references import SAID, ArtifactRef
+from contracts.artifacts import SAID, ArtifactRef
 from contracts.runs.events import Cancelled, Done, Error, Paused, PayloadProposed, RunEvent, Step
 from contracts.runs.inbox import CallFinished
 from contracts.runs.payload import TaskFindings
 from contracts.runs.requests import RunRequested
-from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
+from contracts.wire.base import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.planner.conversation.encoding import middle_cut

@@ -14,7 +14,7 @@ import structlog
 from contracts.runs.events import Cancelled, Chunk, Done, Error, Observed, PayloadProposed, Step, UnknownEvent
 from contracts.runs.requests import KeptContext, Memory
 from contracts.wire import names, subjects
-from contracts.wire.limits import MAX_RECORD_BYTES
+from contracts.wire.base import MAX_RECORD_BYTES
 from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, VERSION_HEADER, Record
 from services.messaging import guarded_write
 from services.messaging.connection import Bus

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from contracts.runs.actions import RESERVED
+from contracts.runs.decisions import RESERVED
 from contracts.wire.faults import Code
 from services.planner.conversation import native, texts
 from services.planner.conversation.encoding import OPAQUE, Message, Messages, compact

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
 
-from contracts.runs.actions import FINAL_RESPONSE
+from contracts.runs.decisions import FINAL_RESPONSE
 from contracts.runs.payload import Usage
 from contracts.runs.step_events import Opaque
 from services.planner.conversation.encoding import OPAQUE, Message, Messages, Piece, merged, text_parts, text_tokens

@@ -21,8 +21,8 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts.artifacts import references as artifacts
-from contracts.artifacts.references import (
+from contracts import artifacts
+from contracts.artifacts import (
     ARTIFACT_HEADER,
     ArtifactPage,
     ArtifactRef,
@@ -32,9 +32,8 @@ from contracts.artifacts.references import (
     StoredArtifact,
 )
 from contracts.wire import subjects
-from contracts.wire.base import Message
+from contracts.wire.base import CHUNK_BYTES, MAX_PUT_BYTES, Message
 from contracts.wire.faults import describe
-from contracts.wire.limits import CHUNK_BYTES, MAX_PUT_BYTES
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.shared.artifacts.errors import ArtifactInvalid, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable

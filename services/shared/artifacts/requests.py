@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from nats.aio.msg import Msg
 
-from contracts.artifacts.references import WARNING_HEADER
+from contracts.artifacts import WARNING_HEADER
 from contracts.tools.messages import REPLY_HEADER
 from contracts.wire.base import Message
 from contracts.wire.faults import Fault

@@ -15,7 +15,7 @@ import orjson
 import structlog
 from pydantic import Field
 
-from contracts.artifacts.images import ImageType
+from contracts.artifacts import ImageType
 from services.runtime.settings import BusSettings, environment_without_settings
 
 logger = structlog.get_logger(__name__)

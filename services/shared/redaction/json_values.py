@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import rfc8785
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 
 _KB = 1024
 _MB = 1024 * 1024

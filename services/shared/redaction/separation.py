@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.payload import Source
-from contracts.wire.limits import MAX_EVENT_INLINE_BYTES
+from contracts.wire.base import MAX_EVENT_INLINE_BYTES
 from services.shared.redaction.annotations import MAX_DEPTH, Annotations, Node, Schema, View, Views, read_annotations
 from services.shared.redaction.json_values import (
     declared_bytes,

@@ -12,8 +12,8 @@ from typing import Any, cast
 import orjson
 from pydantic import ValidationError
 
-from contracts.artifacts.references import ArtifactRef, JsonType
-from contracts.wire.limits import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
+from contracts.artifacts import ArtifactRef, JsonType
+from contracts.wire.base import MAX_EVENT_INLINE_BYTES, MAX_INLINE_BYTES
 from services.shared.redaction.annotations import MAX_DEPTH
 from services.shared.redaction.json_values import json_type, placeholder_of, well_formed, wire_size
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from contracts.wire.limits import KIB
+from contracts.wire.base import KIB
 from runwire.plans import PlanBounds
 from services.runtime.settings import BusSettings
 

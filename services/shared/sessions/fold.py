@@ -15,7 +15,7 @@ from contracts.sessions import proposals as of_proposals
 from contracts.sessions import records
 from contracts.sessions.records import CHECKPOINT_HEADER, Checkpoint, SessionEvent, SessionRecord
 from contracts.sessions.tasks import TASK_EVENT_TYPES, TaskEnded
-from contracts.wire.limits import MAX_RECORD_BYTES
+from contracts.wire.base import MAX_RECORD_BYTES
 from contracts.wire.records import types_in
 from services.shared.budgets.totals import spent
 from services.shared.runs.causes import CAUSES

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 import structlog
 
-from contracts.artifacts.references import BY_REFERENCE, ArtifactRef
+from contracts.artifacts import BY_REFERENCE, ArtifactRef
 from contracts.tools.messages import CallRequested, ToolSpec
-from contracts.wire.limits import MAX_ARTIFACT_BYTES
+from contracts.wire.base import MAX_ARTIFACT_BYTES
 from contracts.wire.names import unix_ms
 from runwire.plans.templates import is_index
 from services.messaging.connection import Bus

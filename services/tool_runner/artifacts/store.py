@@ -27,12 +27,11 @@ from typing import Any, Protocol, TypeVar, get_args
 import orjson
 import structlog
 
-from contracts.artifacts.images import ImageType, image_in, image_type
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef, ImageType, image_in, image_type
 from contracts.runs.events import ArtifactStored
 from contracts.tools.messages import CallRequested
 from contracts.wire import subjects
-from contracts.wire.limits import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES
+from contracts.wire.base import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.errors import Refused
 from services.shared.artifacts.client import ArtifactClient, Description

@@ -101,7 +101,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class BytesWanted:
-    """An encoded `contracts.artifacts.references.BytesWanted`."""
+    """An encoded `contracts.artifacts.BytesWanted`."""
 
     data: bytes
 

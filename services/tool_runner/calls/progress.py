@@ -15,13 +15,12 @@ from dataclasses import dataclass
 import structlog
 from pydantic import ValidationError
 
-from contracts.artifacts.references import BytesWanted
+from contracts.artifacts import BytesWanted
 from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.tools.messages import ArtifactPiece, CallRequested, Progress
 from contracts.wire import subjects
-from contracts.wire.base import parsed
+from contracts.wire.base import MAX_PIECE_BYTES, MAX_PIECES, parsed
 from contracts.wire.faults import describe
-from contracts.wire.limits import MAX_PIECE_BYTES, MAX_PIECES
 from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused

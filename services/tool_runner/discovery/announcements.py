@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from contracts.tools.messages import SPEC_METADATA, ToolSpec
 from contracts.wire import names, subjects
+from contracts.wire.base import MAX_SPEC_BYTES
 from contracts.wire.faults import describe
-from contracts.wire.limits import MAX_SPEC_BYTES
 from services.shared.json_schema.checks import InvalidSchema, check_schema
 from services.shared.tools.builtin import BUILT_IN
 

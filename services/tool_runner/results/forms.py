@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, cast
 
-from contracts.artifacts.references import ArtifactRef, JsonType
+from contracts.artifacts import ArtifactRef, JsonType
 from contracts.tools.messages import MAX_OWN_ID_CHARACTERS, ArtifactPreview, CallRequested, RespondedArtifact, ToolSpec
 from runwire.plans.schema_graph import schema_at, steps_of
 from services.shared.redaction.json_values import (

@@ -20,8 +20,8 @@ from contracts.runs.inbox import CallFinished, CallPaused
 from contracts.runs.pauses import DEFAULT_PAUSE_S, MAX_PAUSE_S, MAX_STATE_BYTES
 from contracts.runs.payload import Source
 from contracts.tools.messages import CallRequested, PauseReply, RespondedArtifact, ToolSpec
+from contracts.wire.base import KIB, MAX_INLINE_BYTES, MAX_OUTCOME_BYTES, MAX_READ_BYTES
 from contracts.wire.faults import Fault, describe
-from contracts.wire.limits import KIB, MAX_INLINE_BYTES, MAX_OUTCOME_BYTES, MAX_READ_BYTES
 from runwire.plans.templates import is_deeper
 from services.runtime import exact_json
 from services.shared.artifacts.client import Description

@@ -9,7 +9,7 @@ from collections import deque
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from contracts.artifacts.references import BytesGiven
+from contracts.artifacts import BytesGiven
 from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolSpec
 from services.tool_runner.calls import events
 from services.tool_runner.calls.events import Event

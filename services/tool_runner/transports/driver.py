@@ -16,7 +16,7 @@ from typing import Any, Protocol, assert_never
 
 import structlog
 
-from contracts.artifacts.references import BytesGiven, BytesWanted
+from contracts.artifacts import BytesGiven, BytesWanted
 from contracts.tools.messages import CallQuestion, CallRequested, ResultRejected, ToolCall, ToolSpec
 from contracts.wire.base import parsed
 from contracts.wire.faults import Fault

@@ -16,7 +16,7 @@ import orjson
 import structlog
 from nats.aio.msg import Msg
 
-from contracts.artifacts.references import GIVEN_HEADER, BytesGiven
+from contracts.artifacts import GIVEN_HEADER, BytesGiven
 from contracts.tools import messages as tools
 from contracts.tools.messages import (
     PARTS_HEADER,
@@ -28,8 +28,7 @@ from contracts.tools.messages import (
     ToolSpec,
 )
 from contracts.wire import names, subjects
-from contracts.wire.base import parsed
-from contracts.wire.limits import MAX_INLINE_BYTES
+from contracts.wire.base import MAX_INLINE_BYTES, parsed
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
 from services.messaging.nats_connection import Subscription

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from contracts.runs.decisions import PlanError
 from contracts.runs.events import Step
-from contracts.runs.plans import PlanError
 from contracts.tools.messages import ToolSpec
 from runwire.plans import parse_template
 from tests.conformance.compare import assert_same

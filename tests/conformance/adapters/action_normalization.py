@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contracts.runs.actions import PlannerAction
+from contracts.runs.decisions import PlannerAction
 from services.planner.replies.actions.normalize import normalize_action
 from tests.conformance.compare import assert_same
 from tests.support.five_fields import in_five_fields

@@ -6,7 +6,7 @@
 
 from typing import Any
 
-from contracts.runs.plans import Plan, PlanCall
+from contracts.runs.decisions import Plan, PlanCall
 from contracts.tools.messages import ToolSpec
 from runwire.plans import (
     DirectResponse,

@@ -9,8 +9,7 @@ import httpx
 import pytest
 from PIL import Image, PngImagePlugin
 
-from contracts.artifacts.images import INPUT_IMAGE, ImageInput, ImageRef, ModelProfile
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import INPUT_IMAGE, ArtifactRef, ImageInput, ImageRef, ModelProfile
 from contracts.runs.requests import RunInput, RunRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import image_id, new_id, run_id_for_key

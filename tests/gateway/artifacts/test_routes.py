@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.artifacts.references import SAID, ArtifactRef
+from contracts.artifacts import SAID, ArtifactRef
 from contracts.wire.names import new_id
 from runwire.cli.report import stored_artifacts
 from runwire.client import Client

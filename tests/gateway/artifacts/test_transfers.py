@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.wire.names import new_id
 from services.gateway.artifacts.transfers import headers_of, range_of
 from services.gateway.errors import RangeNotSatisfiable

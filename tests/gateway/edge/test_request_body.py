@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from contracts.artifacts.images import ImageInput
+from contracts.artifacts import ImageInput
 from contracts.runs.requests import RunInput
 from services.gateway.edge import request_body
 from services.gateway.edge.request_body import parse

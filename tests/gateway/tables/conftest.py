@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.events import Done, PayloadProposed
 from contracts.runs.pages import Page, PageView
 from contracts.tools.messages import ToolSpec

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contracts.artifacts.images import ImageRef
+from contracts.artifacts import ImageRef
 from services.planner.conversation import encoding
 from services.planner.conversation.encoding import TOKENS_PER_IMAGE, Messages
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.actions import RESERVED, Join
+from contracts.runs.decisions import RESERVED, Join
 from contracts.runs.events import Observed, PlannedCall, Repaired, Step
 from contracts.runs.requests import RunLimits, RunRequested
 from contracts.tools.messages import ToolSpec

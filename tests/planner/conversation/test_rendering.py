@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from contracts.artifacts.images import ImageRef, VisionContextPolicy
-from contracts.runs.actions import Join
+from contracts.artifacts import ImageRef, VisionContextPolicy
+from contracts.runs.decisions import Join
 from contracts.runs.events import ActionTransport, RunStarted, Step
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec

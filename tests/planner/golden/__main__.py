@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from contracts.artifacts.images import ImageRef
+from contracts.artifacts import ImageRef
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from tests.planner.conftest import TOOLS

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from contracts.runs import events
-from contracts.runs.actions import Join
+from contracts.runs.decisions import Join
 from contracts.runs.inbox import CallFinished, TimerFired
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunLimits

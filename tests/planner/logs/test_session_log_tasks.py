@@ -14,7 +14,7 @@ from contracts.sessions.tasks import (
     TaskEnded,
     TaskSpawned,
 )
-from contracts.wire.limits import MAX_RECORD_BYTES
+from contracts.wire.base import MAX_RECORD_BYTES
 from contracts.wire.names import new_id, unix_ms
 from services.messaging.connection import Bus
 from services.messaging.reads import DirectReader

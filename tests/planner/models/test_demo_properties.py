@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.actions import TaskArgs
+from contracts.runs.decisions import TaskArgs
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.planner.conversation.encoding import Messages

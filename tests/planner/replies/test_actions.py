@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.actions import PlannerAction
+from contracts.runs.decisions import PlannerAction
 from services.planner.replies.actions.names import opcode_of
 from services.planner.replies.actions.normalize import normalize_action
 from tests.support.five_fields import in_five_fields

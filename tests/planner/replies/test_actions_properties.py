@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.actions import RESERVED, PlannerAction
+from contracts.runs.decisions import RESERVED, PlannerAction
 from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.actions.scan import Scan
 from services.planner.replies.answer_stream import AnswerStream

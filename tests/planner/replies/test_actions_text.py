@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from contracts.runs.actions import PlannerAction
+from contracts.runs.decisions import PlannerAction
 from services.planner.replies.actions.normalize import Normalized, normalize_action
 from services.planner.replies.answer_stream import AnswerStream
 

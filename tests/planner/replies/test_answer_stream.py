@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.actions import PlannerAction
+from contracts.runs.decisions import PlannerAction
 from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.answer_stream import AnswerStream, Settled, settle
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.runs.actions import FINAL_RESPONSE
+from contracts.runs.decisions import FINAL_RESPONSE
 from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.answer_stream import AnswerStream, settle
 from tests.support import samples

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from contracts.runs.actions import FINAL_RESPONSE
+from contracts.runs.decisions import FINAL_RESPONSE
 from contracts.runs.events import ActionFormat, ActionTransport, Done
 from contracts.runs.inbox import CallFinished
 from contracts.runs.payload import Usage

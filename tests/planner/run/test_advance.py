@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.runs.actions import Join
+from contracts.runs.decisions import Join
 from contracts.runs.events import Cancelled, Done
 from contracts.runs.inbox import TimerFired
 from contracts.runs.payload import Usage

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from contracts.runs.decisions import Plan, PlanCall
 from contracts.runs.inbox import ResumeRequested, TimerFired
-from contracts.runs.plans import Plan, PlanCall
 from contracts.sessions.tasks import Reservation
 from contracts.wire.faults import Fault
 from runwire.plans import PlanBounds

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contracts.artifacts.images import ImageInput
+from contracts.artifacts import ImageInput
 from contracts.runs.requests import RunRequested
 from contracts.wire import subjects
 from contracts.wire.names import new_id

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.plans import PlanCall
+from contracts.runs.decisions import PlanCall
 from contracts.tools.messages import ToolSpec
 from runwire.plans import PlanCheck, check_plan
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.plans import PlanCall
+from contracts.runs.decisions import PlanCall
 from contracts.tools.messages import ToolSpec
 from runwire.plans import PlanBounds, PlanCheck, check_plan, template_paths
 from runwire.plans.checking import MAX_ERROR_BYTES, MAX_ERRORS, MAX_WARNINGS

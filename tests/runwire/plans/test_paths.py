@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from contracts.runs.plans import PlanCall
+from contracts.runs.decisions import PlanCall
 from contracts.tools.messages import ToolSpec
 from runwire.plans import TemplatePath, check_plan, template_paths
 from runwire.plans.reading import MAX_PATHS

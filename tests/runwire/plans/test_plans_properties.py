@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.plans import Plan, PlanCall
+from contracts.runs.decisions import Plan, PlanCall
 from contracts.tools.messages import ToolSpec
 from runwire.plans import (
     MissingOutputField,

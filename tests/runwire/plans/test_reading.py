@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.plans import Plan, PlanCall, PlanError
+from contracts.runs.decisions import Plan, PlanCall, PlanError
 from runwire.plans import read_plan
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contracts.runs.plans import (
+from contracts.runs.decisions import (
     FieldNotFound,
     ForwardReference,
     IndexOutOfBounds,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from contracts.wire.limits import MAX_INLINE_BYTES
+from contracts.wire.base import MAX_INLINE_BYTES
 from runwire import Tool, ToolContext, ToolError, ToolResponse, tool
 from runwire.testing import RecordingContext
 

@@ -6,8 +6,8 @@ import secrets
 
 import pytest
 
-from contracts.artifacts.references import ArtifactRef
-from contracts.wire.limits import CHUNK_BYTES
+from contracts.artifacts import ArtifactRef
+from contracts.wire.base import CHUNK_BYTES
 from contracts.wire.names import new_id
 from services.shared.artifacts.client import Download
 from services.shared.artifacts.errors import ArtifactTooLarge, StorageUnavailable

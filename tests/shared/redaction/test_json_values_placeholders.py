@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.wire.names import new_id
 from services.shared.redaction.json_values import is_placeholder, placeholder, placeholder_of, stored_size, wire_size
 from services.shared.redaction.stored_values import from_blob, to_blob

@@ -16,7 +16,7 @@ from contracts.sessions.records import (
     Summarised,
 )
 from contracts.sessions.tasks import GroupOpened, GroupSealed, TaskSpawned
-from contracts.wire.limits import MAX_RECORD_BYTES
+from contracts.wire.base import MAX_RECORD_BYTES
 from services.shared.sessions import fold as session_fold
 from services.shared.sessions.fold import MAX_TURNS, checkpoint, fold
 from services.shared.sessions.state import Session

@@ -11,11 +11,11 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
-from contracts.artifacts.references import BY_REFERENCE, ArtifactRef, GetArtifact
+from contracts.artifacts import BY_REFERENCE, ArtifactRef, GetArtifact
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolCall, ToolSpec
 from contracts.wire import subjects
-from contracts.wire.limits import PART_BYTES
+from contracts.wire.base import PART_BYTES
 from runwire import ToolContext, tool
 from services.shared.redaction.stored_values import from_blob, to_blob
 from tests.support.stores import Store

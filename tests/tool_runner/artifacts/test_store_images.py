@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.inbox import CallFinished
 from runwire import ToolContext, tool
 from tests.support.images import CANARY, FORMATS, corners, drawn, encoded, with_metadata

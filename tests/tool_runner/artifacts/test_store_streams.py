@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.events import ArtifactStored
 from runwire import ToolContext, tool
 from services.shared.redaction.stored_values import from_blob

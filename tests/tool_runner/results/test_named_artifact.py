@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ConfigDict, Field
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
 from contracts.runs.events import ArtifactStored
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolSpec

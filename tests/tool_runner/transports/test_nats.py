@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from contracts.tools.messages import PARTS_HEADER, REPLY_HEADER, ToolFailure, ToolSpec
 from contracts.wire import subjects
-from contracts.wire.limits import MAX_INLINE_BYTES
+from contracts.wire.base import MAX_INLINE_BYTES
 from contracts.wire.rights import LOCAL_TOOLS
 from contracts.wire.subject import TOOL_RUNNER
 from runwire import tool

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from contracts.artifacts.references import BytesGiven
+from contracts.artifacts import BytesGiven
 from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolFailure, ToolSpec
 from services.messaging.connection import Bus
 from services.shared.redaction.stored_values import from_blob

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN
+from contracts.runs.decisions import FINAL_RESPONSE, PLAN
 from services.planner.replies.actions.arguments import answer_keys, answer_text, as_object, has_steps, pick_answer
 from services.planner.replies.actions.names import (
     CONTROL_KEYS,

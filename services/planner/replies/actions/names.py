@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal
 
-from contracts.runs.actions import ALIASES, FINAL_RESPONSE, RESERVED
+from contracts.runs.decisions import ALIASES, FINAL_RESPONSE, RESERVED
 from services.planner.replies.strict_json import ANSWER_KEYS
 
 ActionFormat = Literal["auto", "unified", "legacy"]

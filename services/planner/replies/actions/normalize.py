@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 
-from contracts.runs.actions import PlannerAction
+from contracts.runs.decisions import PlannerAction
 from contracts.runs.step_events import ReplyForm, ReplyShape
 from services.planner.replies.actions.forms import five_field_deviation, two_field_deviation
 from services.planner.replies.actions.names import ActionFormat

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, RESERVED, TASK, PlannerAction
+from contracts.runs.decisions import FINAL_RESPONSE, PLAN, RESERVED, TASK, PlannerAction
 from services.planner.replies.actions.arguments import as_object, has_steps, object_in, plan_args, task_args
 from services.planner.replies.actions.forms import final_args, has_answer, says_something
 from services.planner.replies.actions.names import ALIAS_MODES, is_null_word, opcode_of, spelled, streams_before_plan

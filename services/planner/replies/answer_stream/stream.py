@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal
 
-from contracts.runs.actions import FINAL_RESPONSE, PlannerAction
+from contracts.runs.decisions import FINAL_RESPONSE, PlannerAction
 from services.planner.replies.actions import forms
 from services.planner.replies.actions.names import STREAMED_KEYS, ActionFormat, is_null_word, may_be_encoded, opcode_of
 from services.planner.replies.answer_stream.prose import ObjectFinder

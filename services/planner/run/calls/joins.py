@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from contracts.runs.actions import Join
+from contracts.runs.decisions import Join
 from contracts.runs.events import Observed, PlannedCall
 from contracts.tools.messages import ToolSpec
+from contracts.wire.base import MAX_ARGUMENT_BYTES
 from contracts.wire.faults import Fault
-from contracts.wire.limits import MAX_ARGUMENT_BYTES
 from services.shared.json_schema.checks import complaints
 from services.shared.redaction.annotations import arguments_of
 from services.shared.redaction.json_values import wire_size

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from contracts.runs.payload import NO_ANSWER, FinalPayload, Reason, Source, SuggestedAction
-from contracts.wire.base import Message
-from contracts.wire.limits import ARTIFACT_WARNING_BYTES
+from contracts.wire.base import ARTIFACT_WARNING_BYTES, Message
 from services.shared.redaction.json_values import is_placeholder, plain
 from services.shared.redaction.separation import source_of, unique_sources
 from services.shared.redaction.stored_values import as_reference

@@ -27,8 +27,8 @@ from contracts.runs.payload import CALL_RESULT, NO_ANSWER, FinalPayload, Reason
 from contracts.runs.requests import RunRequested
 from contracts.sessions.proposals import APPLY_TOOL
 from contracts.sessions.records import MAX_TURN_BYTES, RunEnded, SessionRunEnded
+from contracts.wire.base import MAX_RECORD_BYTES
 from contracts.wire.faults import Fault
-from contracts.wire.limits import MAX_RECORD_BYTES
 from contracts.wire.records import Record
 from services.planner.run.commands import Handling
 from services.planner.run.ending import payload

@@ -20,8 +20,8 @@ from contracts.runs.events import TERMINAL, Done, InputAdded, Observed, Paused, 
 from contracts.runs.inbox import CallPaused, ResumeRequested
 from contracts.runs.pauses import DEFAULT_PAUSE_S, MAX_PAUSE_S, MAX_STATE_BYTES, PauseDecision, pause_id
 from contracts.sessions.records import ApprovedForSession, RunWaits, SessionApproved, SessionRunWaits
+from contracts.wire.base import MAX_ARGUMENT_BYTES, MAX_INLINE_BYTES
 from contracts.wire.faults import Fault
-from contracts.wire.limits import MAX_ARGUMENT_BYTES, MAX_INLINE_BYTES
 from services.planner.run import commands
 from services.planner.run.calls import starting
 from services.planner.run.calls.tasks import SHOWN_NAMES

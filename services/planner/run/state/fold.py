@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 
 from contracts.runs import events
-from contracts.runs.actions import TASK
+from contracts.runs.decisions import TASK
 from contracts.runs.pauses import text_pause_id
 from contracts.runs.payload import FinalPayload
 from contracts.sessions.proposals import PayloadKept

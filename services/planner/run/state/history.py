@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.artifacts.images import ImageRef, VisionContextPolicy, image_in, image_type
+from contracts.artifacts import ImageRef, VisionContextPolicy, image_in, image_type
 from contracts.runs.events import InputAdded, Observed, PlannedCall, Step
 from contracts.runs.payload import Source, TaskFindings
 from contracts.runs.requests import RunRequested

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.artifacts.images import ImageRef
+from contracts.artifacts import ImageRef
 from contracts.runs.events import InputAdded, Paused, PlannedCall, Resumed, RunStarted
 from contracts.runs.pauses import CallApproval, OpenPause, PauseAnswer, token_of
 from contracts.sessions.tasks import SessionTaskControl

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, assert_never
 
-from contracts.runs.actions import TASK
+from contracts.runs.decisions import TASK
 from contracts.runs.events import (
     Asked,
     AskedCause,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.runs.actions import FINAL_RESPONSE, Join
+from contracts.runs.decisions import FINAL_RESPONSE, Join
 from contracts.runs.events import Chunk, Thinking
 from contracts.runs.payload import Usage
 from contracts.runs.requests import Effort

@@ -18,7 +18,7 @@ from itertools import accumulate
 
 from contracts.runs.events import Asked, AskedCause, Called, Compacted, Observed, PlannedCall, Step, StepStatus
 from contracts.runs.inbox import CallFinished
-from contracts.wire.limits import MAX_OUTCOME_BYTES
+from contracts.wire.base import MAX_OUTCOME_BYTES
 from services.planner.run.calls import starting
 from services.planner.run.calls.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
 from services.planner.run.commands import Append, Handling, Progress, Rules

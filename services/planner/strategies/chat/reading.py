@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts.artifacts.references import ArtifactRef
-from contracts.runs.actions import PLAN, TASK
+from contracts.artifacts import ArtifactRef
+from contracts.runs.decisions import PLAN, TASK
 from contracts.runs.events import Asked, Observed, RunEvent, RunStarted, Step
 from contracts.runs.pages import PageView
 from contracts.runs.step_events import ReplyForm
 from contracts.sessions.proposals import APPLICABLE
 from contracts.tools.messages import ToolSpec
 from contracts.wire import names
+from contracts.wire.base import MAX_INLINE_BYTES
 from contracts.wire.faults import Fault
-from contracts.wire.limits import MAX_INLINE_BYTES
 from services.planner.models.types import Reply
 from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.scanner import Echoes, MarkerScanner

@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contracts.artifacts.references import ArtifactRef
+from contracts.artifacts import ArtifactRef
+from contracts.runs.decisions import CallStatus, Plan, PlanCall, PlanError
 from contracts.runs.events import Called, Observed, PlannedCall, Step
 from contracts.runs.inbox import TimerFired
-from contracts.runs.plans import CallStatus, Plan, PlanCall, PlanError
+from contracts.wire.base import KIB, MAX_INLINE_BYTES
 from contracts.wire.faults import Fault
-from contracts.wire.limits import KIB, MAX_INLINE_BYTES
 from runwire.plans import ArgumentsTooLarge, MissingOutputField, holds_templates, resolve
 from services.planner.run.calls import starting
 from services.planner.run.commands import Append, Command, Handling, Rules, SetTimer

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from contracts.runs.events import ActionTransport
-from contracts.runs.plans import (
+from contracts.runs.decisions import (
     DIRECT_RESPONSE,
     PLAN_TYPES,
     TOOL_CALLS,
@@ -19,6 +18,7 @@ from contracts.runs.plans import (
     PlanCall,
     PlanError,
 )
+from contracts.runs.events import ActionTransport
 from contracts.runs.step_events import ReplyForm, ReplyShape
 from contracts.tools.messages import ToolSpec
 from runwire.plans import DirectResponse, PlanBounds, PlanCheck, check_plan, read_plan, warning_line

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from contracts.runs.decisions import DIRECT_RESPONSE, TOOL_CALLS, Plan
 from contracts.runs.events import ActionTransport, Asked, Observed, RunEvent, RunStarted, Step
 from contracts.runs.inbox import TimerFired
-from contracts.runs.plans import DIRECT_RESPONSE, TOOL_CALLS, Plan
 from contracts.runs.requests import RunLimits
 from contracts.tools.messages import ToolSpec
 from runwire.plans import PlanBounds, error_line

@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from contracts.runs.actions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction, TaskArgs
+from contracts.runs.decisions import FINAL_RESPONSE, PLAN, TASK, Join, PlannerAction, TaskArgs
 from contracts.runs.events import ActionFormat
 from contracts.runs.step_events import ReplyForm
 from contracts.tools.messages import ToolSpec
+from contracts.wire.base import MAX_INLINE_BYTES
 from contracts.wire.faults import describe
-from contracts.wire.limits import MAX_INLINE_BYTES
 from services.planner.conversation import native
 from services.planner.conversation.catalogue import HINT_LIMIT, RUN_AGENT, TASK_SPECS, AgentTool, agent_task, call_name
 from services.planner.models.types import Reply

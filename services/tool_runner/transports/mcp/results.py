@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from contracts.tools.messages import ArtifactPiece, PauseReply, ToolCall, ToolFailure, ToolSpec
-from contracts.wire.limits import MAX_INLINE_BYTES
+from contracts.wire.base import MAX_INLINE_BYTES
 from services.shared.redaction.json_values import cut
 from services.shared.tools.builtin import model_name
 from services.tool_runner.calls import events

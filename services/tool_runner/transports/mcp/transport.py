@@ -16,7 +16,7 @@ from itertools import islice
 import structlog
 from mcp.shared.exceptions import MCPError
 
-from contracts.artifacts.references import BytesGiven
+from contracts.artifacts import BytesGiven
 from contracts.tools.messages import CallQuestion, Progress, ResultRejected, ToolCall, ToolFailure, ToolSpec
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from contracts.artifacts.images import ModelProfile
+from contracts.artifacts import ModelProfile
 from contracts.tools.messages import ArtifactPiece, Progress, ToolSpec
 from contracts.wire import keys
 from services.gateway.auth.key_lines import new_key

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from contracts.runs.events import Observed, PlannedCall
-from contracts.wire.limits import MAX_RECORD_BYTES
+from contracts.wire.base import MAX_RECORD_BYTES
 from contracts.wire.records import Record
 from services.planner.run.calls.starting import DirectRules
 from services.planner.run.commands import Append, Ask, Close, Dispatch, Open

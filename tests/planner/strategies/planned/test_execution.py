@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from contracts.runs.decisions import PlainError, Plan, PlanCall, PlanError
 from contracts.runs.events import Called, Observed, PlannedCall, Step
 from contracts.runs.inbox import CallFinished, InputRequested, TimerFired
-from contracts.runs.plans import PlainError, Plan, PlanCall, PlanError
 from contracts.tools.messages import RespondedArtifact
 from contracts.wire.faults import Fault
 from runwire.plans import PlanBounds

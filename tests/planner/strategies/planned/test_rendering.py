@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from contracts.runs.decisions import PlainError, Plan, PlanCall, PlanError
 from contracts.runs.events import Observed, Step
-from contracts.runs.plans import PlainError, Plan, PlanCall, PlanError
 from contracts.runs.requests import RunLimits
 from contracts.tools.messages import ArtifactPreview, RespondedArtifact, ToolSpec
 from contracts.wire.faults import Fault
