@@ -14,7 +14,7 @@ from contracts.wire import subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import Record
 from services.messaging.connection import Bus
-from services.planner.effects import call_paths as direct_calls
+from services.planner.effects import call_paths
 from tests.planner.conftest import TOOLS, Plan
 from tests.support.buses import connected, processed
 from tests.support.model_server import ModelServer, action, answer
@@ -97,7 +97,7 @@ async def test_an_instance_that_is_gone_costs_nothing(
     plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody subscribes to its subject: the call goes to CALLS as one that was certainly not begun."""
-    monkeypatch.setattr(direct_calls, "_MAX_SILENCE_S", 1000)
+    monkeypatch.setattr(call_paths, "_MAX_SILENCE_S", 1000)
     provider.say(LOOK, FINAL)
     planning = await directly(plan)
     gone = "f" * 32
@@ -113,7 +113,7 @@ async def test_an_instance_that_does_not_answer(
     plan: Plan, provider: ModelServer, monkeypatch: pytest.MonkeyPatch, *, begins: bool
 ) -> None:
     """Where it has not said that it begins, the call is sent as a new one; else as one that may have begun."""
-    monkeypatch.setattr(direct_calls, "_MAX_SILENCE_S", 1000)
+    monkeypatch.setattr(call_paths, "_MAX_SILENCE_S", 1000)
     provider.say(LOOK, FINAL)
     planning = await directly(plan)
     stopped = "e" * 32
@@ -136,7 +136,7 @@ async def test_only_an_instance_without_a_connection_is_not_awaited(
     own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
 ) -> None:
     """One that has begun a call and says no more may be slow or stopped. The server knows that a killed one is gone."""
-    monkeypatch.setattr(direct_calls, "_ANSWER_WITHIN_S", 60.0)
+    monkeypatch.setattr(call_paths, "_ANSWER_WITHIN_S", 60.0)
     call = CallRequested(call_id="1", run_id=new_id(), tenant="default", tool="look", args={}, spec="0" * 24, step=1)
     one, probes = new_id(), asyncio.Event()
 
@@ -151,7 +151,7 @@ async def test_only_an_instance_without_a_connection_is_not_awaited(
         await instance.subscribe(subjects.direct_call(one), cb=begin)
         await instance.subscribe(subjects.direct_status(one), cb=on_probe)
         await processed(instance)
-        calls = direct_calls.DirectCalls(bus, max_waiting=1)
+        calls = call_paths.DirectCalls(bus, max_waiting=1)
         waiting = asyncio.create_task(calls.call(one, call))
         await probes.wait()
         probes.clear()
