@@ -25,10 +25,10 @@ from .auth.guard import Guard, build_guard
 from .edge.open_streams import OpenStreams
 from .edge.request_body import RunInputReader
 from .runs import messages
-from .runs.index import Deletions, Index
+from .runs.index import Index
 from .runs.messages import ControlAnswers, MessageWriter, of_run, of_session
 from .runs.quota import KeyBudgets, RunQuota
-from .runs.reader import RunReader
+from .runs.reader import Deletions, RunReader
 from .sessions.reader import SessionReader
 from .settings import GatewaySettings
 

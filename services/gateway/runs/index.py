@@ -9,9 +9,6 @@ database (docs/decisions/0017-lists.md), as far back as somebody has asked for.
 Rule 1: it is brought up to date by each request, and nobody follows the bucket in between.
 Rule 2: it only proposes. What is shown is read from the bucket, where entries also vanish without a marker.
 Rule 3: no request reads more than about `MAX_ENTRIES_READ` entries. Its page is short then, and its cursor continues.
-
-A deletion is an entry of the same bucket; it stays until nothing of the run can come back. From then on the gateway
-does not show the run, and planners remove what is stored of it.
 """
 
 import asyncio
@@ -24,28 +21,26 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import orjson
-import structlog
 from pydantic import BaseModel
 
-from contracts.runs.requests import RunDeletion, RunStatus
+from contracts.runs.requests import RunStatus
 from contracts.sessions.records import SessionEntry
-from contracts.wire import keys, names
-from contracts.wire.names import unix_ms
+from contracts.wire import keys
 from contracts.wire.subject import Subject
 from contracts.wire.subjects import bucket_stream
 from services.gateway.auth.caller import Caller
-from services.gateway.errors import InvalidInput, Problem, TryAgain
+from services.gateway.errors import InvalidInput, Problem
+from services.gateway.runs.reader import StoredRun
+from services.gateway.sessions.reader import SessionReader
 from services.messaging.connection import Bus, unix_seconds
-from services.messaging.errors import BusError, Refused, Unsure
+from services.messaging.errors import BusError
 from services.messaging.kv import Bucket, Entry
-from services.shared.sessions.state import Session
 
 PAGE_CURSOR = r"^[A-Za-z0-9_-]{30}$"
 """The 22 bytes of a key, in base64url."""
-logger = structlog.get_logger(__name__)
 
 MAX_ENTRIES_READ = 5000
 _PAGE_ENTRIES = 500
@@ -70,21 +65,13 @@ _ROWS: dict[type[BaseModel], Subject] = {RunStatus: keys.run_entry, SessionEntry
 
 Listed = TypeVar("Listed", bound=RunStatus | SessionEntry)
 Wanted = str | tuple[str, ...]
-Answered = Callable[[], Awaitable["_Run"]]
-
-
-class _Run(Protocol):
-    def status(self) -> RunStatus: ...
-
-
-class _Sessions(Protocol):
-    async def find(self, tenant: str, session_id: str, *, is_current: bool) -> Session | None: ...
+Answered = Callable[[], Awaitable[StoredRun]]
 
 
 class Index:
     """Reads the index. `sessions`: their logs."""
 
-    def __init__(self, bus: Bus, sessions: _Sessions) -> None:
+    def __init__(self, bus: Bus, sessions: SessionReader) -> None:
         self._bus, self._sessions = bus, sessions
         self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=2)
         self._known = sqlite3.connect("")
@@ -283,26 +270,3 @@ def _decoded(cursor: str) -> bytes:
     if len(key) != _KEY_DIGITS // 2:
         raise InvalidInput("cursor", "is not the `next_cursor` of an earlier page")
     return key
-
-
-class Deletions:
-    """Writes and reads deletions."""
-
-    def __init__(self, bus: Bus) -> None:
-        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=1)
-
-    async def delete(self, tenant: str, run: str, requested_at: int | None, session_id: str | None = None) -> None:
-        """Mark a run as deleted. Raises TryAgain when that may not be stored; repeating it is harmless."""
-        deletion = RunDeletion(
-            at=unix_ms(), requested_at=requested_at, session_id=session_id or names.own_session_id(run)
-        )
-        try:
-            await self._bucket.put(keys.run_deletion(tenant, run), deletion)
-        except (Refused, Unsure) as error:
-            raise TryAgain("The message bus does not answer.") from error
-        logger.info("run_deletion_requested", run_id=run, tenant=tenant)
-
-    async def among(self, tenant: str, runs: Iterable[str]) -> frozenset[str]:
-        """Return those of at most 1,024 runs that are deleted. Raises Unavailable."""
-        runs_by_key = {keys.run_deletion(tenant, run): run for run in runs}
-        return frozenset(runs_by_key[key] for key in await self._bucket.get_many(list(runs_by_key)))

@@ -6,33 +6,38 @@ Rule 2: direct gets may be answered by a replica that lags behind. So a run coun
 the streams were asked.
 Rule 3: a caller whose key is pinned to a user finds that user's runs only.
 Rule 4: messages that are no valid record or request are ignored: they hide neither the beginning nor the end of a run.
+Rule 5: a deletion is an entry of the bucket of runs; it stays until nothing of the run can come back. From then on the
+gateway does not show the run, and planners remove what is stored of it.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
+import structlog
 from nats.aio.msg import Msg
 
 from contracts.runs.events import TERMINAL, Done, Paused, Queued, RunEvent, RunStarted, TasksPaused, Terminal, Yielded
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload
-from contracts.runs.requests import RunRequested, RunStatus
-from contracts.wire import subjects
+from contracts.runs.requests import RunDeletion, RunRequested, RunStatus
+from contracts.wire import keys, subjects
 from contracts.wire.base import parsed
-from contracts.wire.names import InvalidName, checked_id, own_session_id
+from contracts.wire.names import InvalidName, checked_id, own_session_id, unix_ms
 from contracts.wire.records import PAUSES_HEADER, Record
 from services.gateway.auth.caller import Caller
-from services.gateway.errors import NotFound
-from services.gateway.runs.index import Deletions
+from services.gateway.errors import NotFound, TryAgain
 from services.messaging.connection import Bus
-from services.messaging.errors import NOT_FOUND, Refused, Unavailable
+from services.messaging.errors import NOT_FOUND, Refused, Unavailable, Unsure
+from services.messaging.kv import Bucket
 from services.messaging.reads import checked, sequence_of
 from services.shared.runs.run_follower import RunFollower
 from services.shared.runs.waiting import Waiting, status_of, waiting_after, without
+
+logger = structlog.get_logger(__name__)
 
 _PAUSED = re.compile(rb'"type":"(tasks_)?paused"')
 _READ_TIMEOUT_S = 2.0
@@ -139,6 +144,27 @@ def _visible(caller: Caller, found: StoredRun | None) -> StoredRun:
     if found is None or not caller.may_see(request.user_id if request is not None else None):
         raise NotFound
     return found
+
+
+class Deletions:
+    """Writes and reads deletions."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=1)
+
+    async def delete(self, tenant: str, run: str, requested_at: int | None, session_id: str | None = None) -> None:
+        """Mark a run as deleted. Raises TryAgain when that may not be stored; repeating it is harmless."""
+        deletion = RunDeletion(at=unix_ms(), requested_at=requested_at, session_id=session_id or own_session_id(run))
+        try:
+            await self._bucket.put(keys.run_deletion(tenant, run), deletion)
+        except (Refused, Unsure) as error:
+            raise TryAgain("The message bus does not answer.") from error
+        logger.info("run_deletion_requested", run_id=run, tenant=tenant)
+
+    async def among(self, tenant: str, runs: Iterable[str]) -> frozenset[str]:
+        """Return those of at most 1,024 runs that are deleted. Raises Unavailable."""
+        runs_by_key = {keys.run_deletion(tenant, run): run for run in runs}
+        return frozenset(runs_by_key[key] for key in await self._bucket.get_many(list(runs_by_key)))
 
 
 class RunReader:

@@ -17,8 +17,7 @@ from contracts.wire.base import parsed
 from contracts.wire.names import own_session_id, run_of_own_session, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import NotFound, SessionBusy, SessionDeleting
-from services.gateway.runs.index import Deletions
-from services.gateway.runs.reader import RunReader, StoredRun
+from services.gateway.runs.reader import Deletions, RunReader, StoredRun
 from services.messaging.connection import Bus
 from services.messaging.errors import Unavailable
 from services.messaging.kv import Bucket

@@ -22,7 +22,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import orjson
 import structlog
@@ -53,17 +53,12 @@ T = TypeVar("T")
 RESULT = dotted(())
 PAYLOAD = "payload"
 """Where the payload of a pause is stored, among the artifacts of its call."""
+Put = Callable[[str, bytes], Awaitable[ArtifactRef]]
+"""Stores bytes as the artifact of a call at a path, and returns the reference. Raises ArtifactFailed."""
 _MAX_REFERENCES = 1000
 """References in one outcome."""
 _SMALL_PATIENCE_S = 2.0
 """Seconds to wait for the store before a value stays in the message that is small enough for it."""
-
-
-class Put(Protocol):
-    """Stores bytes as the artifact of a call at a path."""
-
-    async def __call__(self, path: str, data: bytes) -> ArtifactRef:
-        """Return the reference. Raises ArtifactFailed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.caller import Caller
 from services.gateway.auth.key_lines import new_key
 from services.gateway.runs import index as gateway_module
-from services.gateway.runs.index import Deletions, Index
-from services.gateway.runs.reader import RunReader
+from services.gateway.runs.index import Index
+from services.gateway.runs.reader import Deletions, RunReader
 from services.gateway.sessions.reader import SessionReader
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket

@@ -11,9 +11,8 @@ from contracts.wire.names import new_id
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import TooManyRuns
 from services.gateway.runs import quota
-from services.gateway.runs.index import Deletions
 from services.gateway.runs.quota import RunQuota, open_runs
-from services.gateway.runs.reader import RunReader
+from services.gateway.runs.reader import Deletions, RunReader
 from services.messaging.connection import Bus
 from services.messaging.streams import provision
 from tests.support.buses import provisioned
