@@ -39,9 +39,6 @@ They stay at WARNING, whatever RUNWIRE_LOG_LEVEL says.
 """
 logger = structlog.get_logger(__name__)
 _MAX_OPEN_FILES = 65_536
-_YOUNG, _MIDDLE, _OLD = 20_000, 20, 50
-"""Thresholds of `gc.set_threshold`: net allocations before a collection of the youngest generation, and collections of
-a generation before one of the next older generation."""
 
 
 class BestEffortStream:
@@ -96,40 +93,31 @@ class Link(Protocol):
     @property
     def name(self) -> str:
         """The service's name."""
-        ...
 
     @property
     def settings(self) -> BusSettings:
         """The service's settings."""
-        ...
 
     async def connect(self) -> None:
         """Wait for the server without a time limit."""
-        ...
 
     async def await_provisioned(self) -> None:
         """Wait without a time limit until the server has what the service needs."""
-        ...
 
     async def announce(self) -> None:
         """Announce the service."""
-        ...
 
     async def withdraw(self) -> None:
         """Withdraw the announcement."""
-        ...
 
     async def leave(self) -> None:
         """Close the connection, if there is one."""
-        ...
 
     def problems(self) -> list[str]:
         """Return problems of the connection, as sentences."""
-        ...
 
     def warnings(self) -> list[str]:
         """Return what an operator should mend although the connection works, as sentences."""
-        ...
 
 
 Work = Callable[[Health], AbstractAsyncContextManager[object]]
@@ -210,12 +198,6 @@ def _open_many_files() -> None:
 
 
 def collect_garbage_rarely() -> None:
-    """Keep Python's garbage collector from pausing a service for a tenth of a second. Imported objects are excluded.
-
-    A service allocates much and creates few cycles: reference counts free nearly everything. By default the collector
-    runs every 700 allocations, and sometimes over all objects of the process. At a busy planner that took a quarter of
-    its CPU, in pauses above 100 ms.
-    """
+    """Keep Python's garbage collector from pausing a service for a tenth of a second. Imported objects are excluded."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_YOUNG, _MIDDLE, _OLD)

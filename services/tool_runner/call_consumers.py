@@ -222,12 +222,10 @@ class CallConsumers:
                 tools = (name.removeprefix(_PREFIX) for name in found if name.startswith(_PREFIX))
                 return _tools(tools, names.checked_tool)
 
-    async def _with_calls(self) -> set[str]:
-        return _tools(await self._bus.subjects_in(subjects.CALLS, subjects.call.all), subjects.called_tool)
-
     async def reconcile(self) -> None:
         """Create missing consumers, pull from new ones, and remove those of tools that are gone. Raises BusError."""
-        live, served, waiting = self._live(), await self._with_consumer(), await self._with_calls()
+        live, served = self._live(), await self._with_consumer()
+        waiting = _tools(await self._bus.subjects_in(subjects.CALLS, subjects.call.all), subjects.called_tool)
         # Another instance that has come or gone changes the limits.
         outdated = {tool for tool, spec in live.items() if self._limits.get(tool) != self._runners.stored_limit(spec)}
         for tool in (waiting | live.keys()) - served | outdated:

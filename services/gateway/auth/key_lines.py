@@ -34,6 +34,7 @@ _DOLLARS = "dollars above 0, as 5 or 0.25, with at most six digits after the poi
 _MONEY = re.compile(r"(?=[0-9.]*[1-9])[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 _BETWEEN_KEYS = re.compile(r",(?=\s*[^\s,]+[ \t]+[0-9A-Fa-f]{16})")
 """A comma between two keys: what follows it is a tenant and a digest, not one more right or tool."""
+_NO_AGENT = "names no agent; a key that starts no runs has no right `run`"
 _PREFIX = "rw_"
 
 
@@ -127,17 +128,13 @@ def _user(value: str) -> str:
     return value
 
 
-def _agents(value: str) -> tuple[str, ...]:
-    if not (found := _checked_names("agents, separated by commas", value)):
-        raise ValueError("names no agent; a key that starts no runs has no right `run`")
-    return found
-
-
 def _listed(value: str) -> list[str]:
     return value.split(",") if value else []
 
 
-def _checked_names(what: str, value: str) -> tuple[str, ...]:
+def _checked_names(what: str, value: str, if_empty: str = "") -> tuple[str, ...]:
+    if not value and if_empty:
+        raise ValueError(if_empty)
     try:  # Names of tools and agents have the same form.
         return tuple(names.checked_tool(name) for name in _listed(value))
     except names.InvalidName:
@@ -151,7 +148,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "role": ("role", _matching(_ROLE, "1 to 32 of a-z, 0-9 and _, the first a letter")),
     "max_runs": ("max_runs", _matching(_NUMBER, "a whole number from 1 on", int)),
     "tools": ("tools", partial(_checked_names, "tools, separated by commas; empty: none")),
-    "agents": ("agents", _agents),
+    "agents": ("agents", partial(_checked_names, "agents, separated by commas", if_empty=_NO_AGENT)),
     "max_tokens_per_day": ("max_tokens_per_day", _matching(_TOKENS, "a whole number from 1 on", int)),
     "max_cost_usd_per_day": ("max_cost_usd_per_day", _matching(_MONEY, _DOLLARS, float)),
 }
