@@ -25,7 +25,7 @@ from services.gateway.errors import ImageInvalid, ImageTooLarge, InvalidInput, P
 from services.gateway.settings import GatewaySettings
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactNotFound
-from services.shared.images.cleaner import CleanImage, CleaningFailed, ImageCleaner, ImageRefused, too_heavy
+from services.shared.images.cleaner import CleaningFailed, ImageCleaner, ImageRefused, too_heavy
 
 logger = structlog.get_logger(__name__)
 
@@ -115,7 +115,7 @@ class InputImages:
                     declared, name = ref.mime_type, image.filename or ref.filename
                     data = await self._read(owner, number, ref)
                 clean = await self._clean(number, data, declared)
-                ref = await self._put(owner, number, clean, name)
+                ref = await self._put(owner, number, clean, declared, name)
         logger.debug("image_taken", run_id=owner.run, number=number, image=f"<image {ref.mime_type} {ref.size} bytes>")
         return ImageRef(
             artifact_id=ref.artifact_id,
@@ -133,7 +133,7 @@ class InputImages:
             raise _unknown(number) from error
         return found[1]
 
-    async def _clean(self, number: int, data: bytes, declared: str) -> CleanImage:
+    async def _clean(self, number: int, data: bytes, declared: str) -> bytes:
         kind = image_type(data)
         if kind is None:
             raise ImageInvalid(number, f"its bytes are no image that models see; {_TYPES_IN_WORDS}")
@@ -150,17 +150,17 @@ class InputImages:
                 raise TryAgain("The gateway cannot start a process for the image.") from None
             raise Problem from None
 
-    async def _put(self, owner: _Owner, number: int, clean: CleanImage, name: str | None) -> ArtifactRef:
-        digest = await asyncio.to_thread(lambda: hashlib.sha256(clean.data).hexdigest())
+    async def _put(self, owner: _Owner, number: int, clean: bytes, kind: str, name: str | None) -> ArtifactRef:
+        digest = await asyncio.to_thread(hashlib.sha256, clean)
         return await self._artifacts.put(
             owner.caller.tenant,
-            clean.data,
+            clean,
             session=owner.session,
             run=owner.run,
             namespace=INPUT_IMAGE,
             filename=name,
-            mime_type=clean.mime_type,
-            artifact_id=image_id(owner.run, number, digest),
+            mime_type=kind,
+            artifact_id=image_id(owner.run, number, digest.hexdigest()),
         )
 
 

@@ -9,7 +9,6 @@ Rule 3: few workers run at once per service: an image may take seconds and hundr
 import asyncio
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import orjson
 import structlog
@@ -36,16 +35,6 @@ class ImageSettings(BusSettings):
     max_image_bytes: int = Field(default=10 << 20, ge=1024, description="of each image, decoded from base64")
     max_image_pixels: int = Field(default=40_000_000, ge=1, description="width times height of an image")
     max_image_side: int = Field(default=16_384, ge=1, description="width or height of an image")
-
-
-@dataclass(frozen=True, slots=True)
-class CleanImage:
-    """An image without metadata, of the same type as before."""
-
-    mime_type: ImageType
-    width: int
-    height: int
-    data: bytes = field(repr=False)
 
 
 class ImageRefused(Exception):
@@ -79,8 +68,8 @@ class ImageCleaner:
         self.slots = asyncio.Semaphore(MAX_WORKERS)
         """Acquire one before fetching an image's bytes, so that waiting callers hold none."""
 
-    async def clean(self, data: bytes, kind: ImageType) -> CleanImage:
-        """Return the image with only its pixels.
+    async def clean(self, data: bytes, kind: ImageType) -> bytes:
+        """Return the image with only its pixels, of the same type.
 
         Call it while holding a slot. Raises ImageRefused and CleaningFailed.
         """
@@ -106,7 +95,7 @@ class ImageCleaner:
         answer = orjson.loads(header)
         if "refused" in answer:
             raise ImageRefused(answer["reason"], too_large=answer["refused"] == "too_large")
-        return CleanImage(kind, answer["width"], answer["height"], body)
+        return body
 
     async def _run(self, data: bytes, kind: ImageType) -> tuple[int, bytes]:
         process = await asyncio.create_subprocess_exec(

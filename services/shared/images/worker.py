@@ -1,7 +1,7 @@
 """Check and clean one image: `python -P -m services.shared.images.worker PNG 40000000 16384 < image > answer`.
 
 A process of its own for every image, since untrusted bytes can crash decoders: a crash here costs one image. The answer
-is a line of JSON, `{"width", "height"}` or `{"refused", "reason"}`, and after it the cleaned image, of the same format.
+is a line of JSON, `{}` or `{"refused", "reason"}`, and after it the cleaned image, of the same format.
 
 Rule 1: the size in the header is checked before anything is decoded.
 Rule 2: then every pixel of the first frame is decoded. What is cut short or does not decode without complaint is
@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _MEMORY_BYTES, _MEMORY_PER_PIXEL = 512 << 20, 16
 """Limit of the address space: the program, and the decoded image several times over."""
 _CPU_S = 20
@@ -74,8 +73,8 @@ class Refused(Exception):
         self.reason = reason
 
 
-def cleaned(data: bytes, format_: str, limits: Limits) -> tuple[bytes, tuple[int, int]]:
-    """Return an image without its metadata, and its width and height. Raises Refused, and whatever a decoder raises."""
+def cleaned(data: bytes, format_: str, limits: Limits) -> bytes:
+    """Return an image without its metadata. Raises Refused, and whatever a decoder raises."""
     Image.MAX_IMAGE_PIXELS = limits.pixels
     PngImagePlugin.MAX_TEXT_CHUNK = _PNG_TEXT_BYTES
     if format_ == "WEBP":
@@ -90,14 +89,14 @@ def cleaned(data: bytes, format_: str, limits: Limits) -> tuple[bytes, tuple[int
             turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION, 1))
         still = _webp_still(data) if format_ == "WEBP" and turn is None else None
         if still is not None:
-            return still, image.size
+            return still
         # Transparency belongs to the pixels; all other metadata is removed.
         image.info = {name: value for name, value in image.info.items() if name == "transparency"}
         options = _options(image, data, format_)
         upright = image if turn is None else image.transpose(turn)
         if format_ == "JPEG" and upright.mode == "CMYK":
             upright, options = upright.convert("RGB"), [{"quality": 90}]  # Models expect RGB.
-        return _written(upright, format_, options), upright.size
+        return _written(upright, format_, options)
 
 
 def _check_size(size: tuple[int, int], limits: Limits) -> None:
@@ -217,11 +216,9 @@ def main() -> None:
     # A decoder's warning refuses the image, unless it is about metadata, which is removed anyway.
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")
-    body = b""
-    answer: dict[str, Any]
+    body, answer = b"", dict[str, str]()
     try:
-        body, (width, height) = cleaned(sys.stdin.buffer.read(), format_, limits)
-        answer = {"width": width, "height": height}
+        body = cleaned(sys.stdin.buffer.read(), format_, limits)
     except Refused as refused:
         answer = {"refused": refused.kind, "reason": refused.reason}
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):

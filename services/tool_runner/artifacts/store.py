@@ -134,7 +134,7 @@ class ToolImages:
         if kind is None:
             return data
         async with self._cleaner.slots:
-            return (await self._cleaner.clean(data, kind)).data
+            return await self._cleaner.clean(data, kind)
 
 
 async def _forget(tenant: str, ref: ArtifactRef, client: ArtifactClient) -> None:

@@ -9,11 +9,13 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
 from contracts.wire.names import new_id, run_id_for_key
 from services.gateway.settings import GatewaySettings
@@ -224,13 +226,13 @@ def test_hundreds_of_damaged_images() -> None:
     assert [outcome.code for outcome in found] == [0] * MUTATED
     answers = [json.loads(outcome.out.partition(b"\n")[0]) for outcome in found]
     assert all(
-        bool(outcome.out.partition(b"\n")[2]) == ("width" in answer)
+        bool(outcome.out.partition(b"\n")[2]) == ("refused" not in answer)
         for outcome, answer in zip(found, answers, strict=True)
     )
     kinds = Counter(answer.get("refused", "taken") for answer in answers)
     assert set(kinds) == {"taken", "invalid", "too_large"}
     assert min(kinds["taken"], kinds["invalid"]) > MUTATED // 20
-    assert all(set(answer) in ({"width", "height"}, {"refused", "reason"}) for answer in answers)
+    assert all(set(answer) in (set(), {"refused", "reason"}) for answer in answers)
 
 
 async def test_damaged_metadata_costs_no_image() -> None:
@@ -288,7 +290,8 @@ async def test_the_largest_image_can_be_rotated() -> None:
     """Forty megapixels, in portrait format."""
     image = encoded(drawn((7_740, 5_160)), "jpeg", exif=exif(6))
     turned = await cleaner().clean(image, "image/jpeg")
-    assert (turned.width, turned.height, turned.mime_type) == (5_160, 7_740, "image/jpeg")
+    with Image.open(BytesIO(turned)) as found:
+        assert (found.size, found.format) == ((5_160, 7_740), "JPEG")
 
 
 @pytest.mark.chaos
