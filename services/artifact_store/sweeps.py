@@ -20,7 +20,6 @@ A deletion that begins is stored first, so one that fails or is cut short is fin
 """
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -182,7 +181,7 @@ class GarbageCollector:
         removed = 0
         async for page in self._kv.pages():
             for entry in await self._due(page):
-                with contextlib.suppress(Outdated):
+                with suppress(Outdated):
                     await self._deletions.delete(entry)
                     removed += 1
             await self._artifact_keys.remove_stale(page)
