@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from contracts.tools.messages import ToolSpec
-from contracts.wire.names import new_id
 from tests.support import stores
 from tests.support.gateways import Served, serving
 from tests.support.model_server import ModelServer, Say, Seen, action, answer
@@ -31,7 +30,7 @@ DRAWN = {
     },
 }
 DRAW = ToolSpec(name="draw", description="Draw a chart.", input_schema={"type": "object"}, output_schema=DRAWN)
-QUESTION, PAYING, WAITING, REPORT = "Look after bills", "pay 9", "pay 8", "Background work has ended"
+PAYING, REPORT = "pay 9", "Background work has ended"
 WHOLE = "Pay the bill and wait"
 """Where a request has several of them, the longest counts."""
 
@@ -54,13 +53,10 @@ def task(query: str, **more: Any) -> Say:
 
 @pytest.fixture
 def provider() -> Iterator[ModelServer]:
-    """A scripted provider: two tasks, each of which wants to pay."""
+    """A scripted provider: a task that wants to pay."""
     with ModelServer() as running:
-        running.by_turn(task(PAYING), task(WAITING), answer("I am on it."), marker=QUESTION)
         running.by_turn(task(PAYING, retain_turn=True), answer("It is paid."), marker=WHOLE)
         running.by_turn(action("pay", sum=9), answer("Paid."), marker=PAYING)
-        running.by_turn(action("pay", sum=8), answer("Paid too."), marker=WAITING)
-        running.by_turn(answer("All is paid."), marker=REPORT)
         yield running
 
 
@@ -73,61 +69,6 @@ async def served(own_nats_server: NatsServer, provider: ModelServer, tmp_path: P
         tools_at_work(planner, url, {"pay": (PAY, pay), "draw": (DRAW, draw)}),
     ):
         yield gateway
-
-
-async def test_a_group_from_its_pauses_to_its_report(served: Served) -> None:
-    """The session shows what its tasks wait for; one is approved, one cancelled; then the results are applied."""
-    http, in_session = served.http, {"session_id": (session := new_id())}
-    run = (await http.post("/chat", json={"query": QUESTION, **in_session})).json()["run_id"]
-
-    async def pauses() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = (await http.get(f"/v1/sessions/{session}")).json()["pauses"]
-        return found if len(found) == 2 else []
-
-    waiting = await wait_until(pauses, what="both tasks wait")
-    by_sum = {pause["arguments"]["sum"]: pause for pause in waiting}
-    paying, other = by_sum[9]["run_id"], by_sum[8]["run_id"]
-    listed = (await http.get("/v1/runs", params=in_session)).json()["runs"]
-    causes = {each["run_id"]: (each["cause"], each["parent"]) for each in listed}
-    assert causes == {run: ("user", None), paying: ("task", run), other: ("task", run)}
-    (group,) = (await http.get("/v1/groups", params=in_session)).json()["groups"]
-    assert (group["status"], set(group["tasks"])) == ("sealed", {paying, other})
-    path, keyed = f"/v1/groups/{group['group_id']}", {"Idempotency-Key": "one"}
-    for _ in range(2):
-        early = await http.post(f"{path}/apply", headers=keyed)
-        assert (early.status_code, early.json()["code"]) == (409, "group_not_complete")
-    assert (await http.post(f"{path}/seal")).json()["status"] == "sealed"
-
-    seen = {name: by_sum[9][name] for name in ("pause_id", "token")}
-    assert (await http.post(f"/v1/runs/{paying}/resume", json={**seen, "decision": "approve"})).status_code == 200
-    assert (await http.post(f"/v1/tasks/{other}/cancel")).status_code == 200
-
-    async def complete() -> dict[str, Any]:
-        found: dict[str, Any] = (await http.get(path)).json()
-        return found if found["awaits_decision"] else {}
-
-    ended = await wait_until(complete, what="the group has ended")
-    assert (ended["status"], ended["succeeded"], ended["failed"]) == ("complete", [paying], [other])
-    found = (await http.get(f"/v1/tasks/{paying}")).json()
-    assert (found["result"], found["is_held"], found["is_merged"]) == ("Paid.", True, False)
-    refused = await http.post(f"/v1/tasks/{paying}/reject")
-    assert (refused.status_code, refused.json()["code"]) == (409, "task_in_group")
-    for _ in range(2):
-        applied = await http.post(f"{path}/apply")
-        assert (applied.status_code, applied.json()["decision"]) == (200, "applied")
-    late = await http.post(f"{path}/reject")
-    assert (late.status_code, late.json()["code"]) == (409, "already_decided")
-    report = applied.json()["report_id"]
-
-    async def reported() -> dict[str, Any]:
-        status: dict[str, Any] = (await http.get(f"/v1/runs/{report}")).json()
-        return status if status.get("status") == "done" else {}
-
-    status = await wait_until(reported, what="the report")
-    assert (status["cause"], status["payload"]["raw_answer"]) == ("report", "All is paid.")
-    shown = (await http.get(f"/v1/sessions/{session}")).json()
-    assert (shown["open_tasks"], shown["open_decisions"], shown["pauses"]) == (0, 0, [])
-    assert {each["run_id"] for each in shown["recent_runs"]} == {run, report}
 
 
 async def test_whoever_chats_is_told_what_the_tasks_wait_for(served: Served) -> None:

@@ -23,6 +23,7 @@ from contracts.runs.requests import RunLimits, RunRequested
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
+from runwire.client.event_stream import ServerSentEvent, SseDecoder
 from services.gateway.app import NOUNS, PROTOCOLS, build_server
 from services.gateway.parts import Parts
 from services.gateway.runs import messages
@@ -109,6 +110,24 @@ async def serving(nats_url: str, *, accept_wait_s: float = 3.0, **settings: Any)
         finally:
             server.should_exit = True
             await task
+
+
+Heard = AsyncIterator[ServerSentEvent]
+
+
+@contextlib.asynccontextmanager
+async def heard(served: Served, path: str, after: str | None = None) -> AsyncIterator[tuple[httpx.Response, Heard]]:
+    """An event stream behind the id `after`: the answer, and its events as they come."""
+    async with served.http.stream("GET", path, headers={"Last-Event-ID": after} if after else {}) as answer:
+        assert answer.status_code == 200, await answer.aread()
+
+        async def events() -> Heard:
+            decoder = SseDecoder()
+            async for piece in answer.aiter_bytes():
+                for event in decoder.feed(piece):
+                    yield event
+
+        yield answer, events()
 
 
 class GatewayProcess:

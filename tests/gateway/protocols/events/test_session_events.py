@@ -9,10 +9,9 @@ from nats.aio.msg import Msg
 
 from contracts.sessions.records import ContextSet, SessionDeleted
 from contracts.wire.names import new_id
-from runwire.client.event_stream import ServerSentEvent, SseDecoder
 from services.messaging.connection import Bus
 from services.shared.runs.run_follower import SessionFollower
-from tests.support.gateways import Served, Writer, serving
+from tests.support.gateways import Heard, Served, Writer, heard, serving
 from tests.support.nats_server import NatsServer
 from tests.support.session_writer import SessionWriter
 from tests.support.waiting import wait_until
@@ -23,21 +22,10 @@ def path_of(session_id: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def listening(
-    served: Served, session_id: str, after: str | None = None
-) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
-    headers = {"Last-Event-ID": after} if after else {}
-    async with served.http.stream("GET", path_of(session_id), headers=headers) as answer:
-        assert answer.status_code == 200, await answer.aread()
+async def listening(served: Served, session_id: str, after: str | None = None) -> AsyncIterator[Heard]:
+    async with heard(served, path_of(session_id), after) as (answer, events):
         assert "runwire-run" not in answer.headers
-
-        async def events() -> AsyncIterator[ServerSentEvent]:
-            decoder = SseDecoder()
-            async for piece in answer.aiter_bytes():
-                for event in decoder.feed(piece):
-                    yield event
-
-        yield events()
+        yield events
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from nats.aio.msg import Msg
 from contracts.runs.events import Asked, ToolProgress
 from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER
-from runwire.client.event_stream import ServerSentEvent, SseDecoder
+from runwire.client.event_stream import SseDecoder
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.shared.runs.run_follower import RunFollower
 from tests.support.buses import provisioned
-from tests.support.gateways import Served, Writer, disconnect, frames_of, serving
+from tests.support.gateways import Heard, Served, Writer, disconnect, frames_of, heard, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -25,21 +25,10 @@ Frames = list[tuple[str, str]]
 
 
 @contextlib.asynccontextmanager
-async def listening(
-    served: Served, run: str, after: str | None = None
-) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
-    headers = {"Last-Event-ID": after} if after else {}
-    async with served.http.stream("GET", f"/v1/runs/{run}/events", headers=headers) as answer:
-        assert answer.status_code == 200, await answer.aread()
+async def listening(served: Served, run: str, after: str | None = None) -> AsyncIterator[Heard]:
+    async with heard(served, f"/v1/runs/{run}/events", after) as (answer, events):
         assert answer.headers["runwire-run"] == run
-
-        async def events() -> AsyncIterator[ServerSentEvent]:
-            decoder = SseDecoder()
-            async for piece in answer.aiter_bytes():
-                for event in decoder.feed(piece):
-                    yield event
-
-        yield events()
+        yield events
 
 
 async def received(served: Served, run: str, after: str | None = None) -> Frames:

@@ -12,8 +12,8 @@ import pytest
 
 from contracts.runs.events import ToolProgress
 from contracts.wire.names import new_id
-from runwire.local.launch import free_port
 from services.tool_runner.transports.mcp.config import McpServer
+from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Start
 

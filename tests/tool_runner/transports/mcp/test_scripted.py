@@ -15,11 +15,11 @@ import pytest
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolSpec
 from contracts.wire.names import new_id
-from runwire.local.launch import free_port
 from services.shared.tools.catalogue import refused_tools
 from services.tool_runner.transports.mcp.config import McpServer
 from services.tool_runner.transports.mcp.server import ServerLink, _read
 from tests.support import mcp_server
+from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Start
 
