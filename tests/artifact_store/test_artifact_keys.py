@@ -14,8 +14,6 @@ from tests.artifact_store.inside import Inside
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
-LARGE = 3 << 20
-
 
 async def named(store: Store, own_id: str = "abc-123", **where: Any) -> list[ArtifactRef]:
     """What an id names; in the session `s` unless `where` says otherwise."""

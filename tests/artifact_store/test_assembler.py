@@ -28,7 +28,6 @@ from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
-MIB = 1 << 20
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 500
 
 

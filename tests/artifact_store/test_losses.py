@@ -2,10 +2,7 @@
 
 import asyncio
 import contextlib
-import hashlib
-import os
 import secrets
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ from services.shared.artifacts.client import ArtifactClient
 from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server, kinds
-from tests.support.stack import Stack, resident
+from tests.support.stack import Stack
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20
@@ -127,44 +124,3 @@ async def test_the_s3_server_goes_in_mid_read(deployment: Deployment) -> None:
 
 async def gathered(chunks: AsyncIterator[bytes]) -> bytes:
     return b"".join([chunk async for chunk in chunks])
-
-
-async def stream(block: bytes, times: int) -> AsyncIterator[bytes]:
-    """A large artifact that no test holds as a whole."""
-    for _ in range(times):
-        yield block
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("mib", [64, pytest.param(500, marks=[pytest.mark.chaos, pytest.mark.timeout(600)])])
-async def test_memory_stays_flat_however_large_the_artifact(
-    server: NatsServer, rclone: S3Server, tmp_path: Path, mib: int
-) -> None:
-    """It passes through the store and its client in a window of chunks."""
-    async with deployed(server, rclone, tmp_path, patience_s=120) as deployment:
-        await deployment.client.put(deployment.tenant, secrets.token_bytes(9 * MIB))
-        processes = [deployment.stack.pid(NAME), os.getpid()]
-        before = [resident(process) for process in processes]
-        block = secrets.token_bytes(MIB)
-        digest = hashlib.sha256(block * mib).hexdigest() if mib < 100 else None
-        peaks = list(before)
-
-        def note() -> None:
-            for place, process in enumerate(processes):
-                peaks[place] = max(peaks[place], resident(process))
-
-        async def noting(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-            async for chunk in chunks:
-                note()
-                yield chunk
-
-        ref = await deployment.client.put(deployment.tenant, noting(stream(block, mib)))
-        note()
-        download = await deployment.client.get(deployment.tenant, ref.artifact_id)
-        count = 0
-        async for chunk in noting(download.chunks()):
-            count += len(chunk)
-        assert (ref.size, count) == (mib * MIB, mib * MIB)
-        assert digest in {None, ref.sha256}
-        grown = [peak - start for start, peak in zip(before, peaks, strict=True)]
-        assert max(grown) < 48, f"store and client grew by {grown} MiB"

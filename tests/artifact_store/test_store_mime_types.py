@@ -16,7 +16,6 @@ HEADS = {
     "application/zip": b"PK\x03\x04\x14\x00",
     "application/gzip": b"\x1f\x8b\x08\x00\x00",
 }
-TEXT = "text/plain; charset=utf-8"
 OCTETS = "application/octet-stream"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 

@@ -22,21 +22,19 @@ from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner
 
 FORGED = b'"forged"'
-MANY_ROUNDS = 6
 
 
 @dataclass
 class Product:
     """The real tool runner, and two served tools: `weather` answers once `go` is set, `geo` at once.
 
-    `calls`: what was sent to `weather`. `rounds`: what discovery has asked.
+    `calls`: what was sent to `weather`.
     """
 
     scene: Scene
     planner: Planner
     go: threading.Event = field(default_factory=threading.Event)
     calls: list[Msg] = field(default_factory=list)
-    rounds: list[Msg] = field(default_factory=list)
 
     async def called(self) -> tuple[str, str]:
         """Call `weather`; return the run, and the reply subject of the call."""
@@ -50,11 +48,6 @@ class Product:
         self.go.set()
         finished = await self.planner.outcome(run)
         return finished.observation
-
-    async def discovers(self) -> None:
-        """Return once discovery has asked many times more."""
-        before = len(self.rounds)
-        await wait_until(lambda: len(self.rounds) > before + MANY_ROUNDS, what="discovery asks")
 
     async def offered(self) -> ToolSpec:
         entry = await Bucket(self.scene.operator, keys.CATALOGUE_BUCKET).get(keys.live_tool("weather"))
@@ -77,7 +70,7 @@ async def product(scene: Scene, discover_s: float = 0.1) -> AsyncIterator[Produc
 
     @tool
     def weather() -> str:
-        found.go.wait()
+        found.go.wait(60)
         return "sunny"
 
     @tool
@@ -87,12 +80,7 @@ async def product(scene: Scene, discover_s: float = 0.1) -> AsyncIterator[Produc
     async def on_call(message: Msg) -> None:
         found.calls.append(message)
 
-    async def on_round(message: Msg) -> None:
-        found.rounds.append(message)
-
     await scene.operator.nc.subscribe("tool.weather", cb=on_call)
-    for ping in ("discover.PING", "$SRV.PING"):
-        await scene.operator.nc.subscribe(ping, cb=on_round)  # Without users, the server maps one to the other.
     stop, serving = asyncio.Event(), []
 
     def start(served: Tool[..., str], user: str) -> None:

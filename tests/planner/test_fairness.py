@@ -1,6 +1,5 @@
 """A tenant that has as many runs open as it may takes neither the planner nor a tool from another."""
 
-from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from tests.support.model_server import ModelServer, Say, answer
 from tests.support.nats_server import NatsServer
@@ -9,14 +8,6 @@ from tests.support.waiting import wait_until
 
 SLOTS = 8
 CROWD = 20
-SLOW = ToolSpec(
-    name="slow",
-    description="Wait, then return.",
-    input_schema={"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]},
-    output_schema={"type": "object"},
-    idempotent=True,
-    concurrency=4,
-)
 
 
 async def _all_ended(planner: Planning, tenant: str) -> bool:

@@ -15,9 +15,6 @@ from tests.support.run_services import Handler
 from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
 
-BLIND = "openai/blind"
-
-
 LOOKS = Say(text="I look.", tool_calls=[{"name": "look", "arguments": '{"q": "x"}'}])
 
 

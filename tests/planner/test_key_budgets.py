@@ -23,8 +23,6 @@ from tests.support.waiting import wait_until
 
 USAGE = {"prompt_tokens": 30, "completion_tokens": 10}
 LOOK, FINAL = Say(text=action("look", q="x").text, usage=USAGE), Say(text=answer("whole").text, usage=USAGE)
-PRICED = "openai/gpt-4o"
-"""LiteLLM knows its price: 30 and 10 tokens cost 0.000175 dollars."""
 
 
 def key(**budget: Any) -> dict[str, Any]:

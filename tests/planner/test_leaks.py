@@ -11,51 +11,6 @@ from services.planner.replies.actions.normalize import normalize_action
 TOOLS = frozenset({"save"})
 CANARY = "CANARY"
 FINAL = json.dumps({"next_node": "final_response", "args": {"answer": CANARY}})
-ARGS = [
-    '"args": {"answer": "CANARY"}',
-    f'"args": {FINAL}',
-    f'"args": [{FINAL}]',
-    f'"args": {{"x": {FINAL}}}',
-    f'"args": {json.dumps(FINAL)}',
-]
-BROKEN = [
-    '{// save it\n "next_node": "save", %s}',
-    '{# c\n "next_node": "save", %s}',
-    '{ /* c */ "next_node": "save", %s}',
-    '{( "next_node": "save", %s}',
-    '{\\n "next_node": "save", %s}',
-    '{, "next_node": "save", %s}',
-    '{… "next_node": "save", %s}',
-    '{*next_node*: "save", %s}',
-    '{next node: "save", %s}',
-    "{<next_node>save</next_node> %s}",
-    '{ save it "next_node": " save", %s}',
-    '{// don"t\n "next_node": "save", %s}',
-    "{// don\"t\n 'next_node': 'save', %s}",
-    '{// c\n %s, "next_node": "save"}',
-    '{{%s, "next_node": "save"}',
-    '%s, "next_node": "save"',
-    '"next_node": "save", %s}',
-    '{"nextNode": "save", %s}',
-    '{"node": "save", %s}',
-    '{"tool_name": "save", %s}',
-]
-OTHERS = [
-    '{"tool": "save", "answer": "CANARY"}',
-    '{{"answer": "CANARY"}, "next_node": "save"}',
-    'next_node: save\nargs:\n  {"answer": "CANARY"}',
-    '<next_node>save</next_node><args>{"answer": "CANARY"}</args>',
-    'save({"answer": "CANARY"})',
-    f"save({FINAL})",
-    'save(q=1, args={"answer": "CANARY"})',
-    'Action: save\nAction Input: {"answer": "CANARY"}',
-    '<function=save>{"answer": "CANARY"}</function>',
-    'save{"answer": "CANARY"}',
-    '[TOOL_CALLS] save {"answer": "CANARY"}',
-    '`save`: {"answer": "CANARY"}',
-    '"args": "{\\"answer\\": \\"CANARY\\"}"',
-]
-REPLIES = [form % args for form in BROKEN for args in ARGS] + OTHERS
 
 
 def test_no_argument_becomes_the_answer_whatever_was_damaged() -> None:

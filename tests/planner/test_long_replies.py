@@ -18,9 +18,6 @@ from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Final
 from services.planner.strategies.react.reading import ReactReading
 
-STALL_S = 1.0
-SIZE = 800_000
-
 
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("make", SHAPES.values(), ids=SHAPES)

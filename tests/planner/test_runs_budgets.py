@@ -13,8 +13,6 @@ from tests.support.waiting import wait_until
 
 LOOK, FINAL = action("look", q="x"), answer("whole")
 USAGE = {"prompt_tokens": 30, "completion_tokens": 10}
-PRICED = "openai/gpt-4o"
-"""LiteLLM knows its price, and no key is needed for the scripted provider."""
 
 
 def stopped(end: Any, budget: str) -> None:

@@ -14,7 +14,7 @@ from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
 from tests.support.buses import provisioned
 from tests.support.dying_planners import DyingPlanner
-from tests.support.model_server import ModelServer, Say, Seen, answer
+from tests.support.model_server import ModelServer, Seen, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
 from tests.support.waiting import wait_until
@@ -72,16 +72,6 @@ async def test_a_memory_that_cannot_be_used_is_refused(plan: Plan, provider: Mod
     assert story.end.code == "bad_request"
     assert "openai/unknown" in story.end.error
     assert not provider.ledger
-
-
-async def test_a_question_that_waited_knows_the_answer_before_it(plan: Plan, provider: ModelServer) -> None:
-    """It is asked with what was said until its turn came, not until it was requested."""
-    planner, session_id = await plan(), new_id()
-    provider.say(Say(text=answer("Mia.").text, delay_s=0.3), answer("Grey."))
-    first = await planner.ask("What is my cat called?", session_id=session_id)
-    second = await planner.ask("Which colour has she?", session_id=session_id)
-    assert [(await planner.ended(run)).end.raw_answer for run in (first, second)] == ["Mia.", "Grey."]
-    assert json.loads(contents(provider)[1])["args"] == {"answer": "Mia."}
 
 
 @pytest.mark.parametrize("length", [20_000, 60_000])

@@ -9,11 +9,10 @@ from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import paying
 from tests.support.buses import provisioned
 from tests.support.dying_planners import DyingPlanner
-from tests.support.model_server import ModelServer, Say, action, answer, words
+from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning, tools_at_work
 
-SLOWLY = Say(text=answer(f"early {words(30)}").text, stall_after=12)
 QUESTION = Say(text='{"next_node": "final_response", "args": {"answer": "Which one?", "requires_followup": true}}')
 
 

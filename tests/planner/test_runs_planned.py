@@ -53,37 +53,6 @@ async def test_the_schema_of_the_plan_names_the_tools_of_the_run(plan: Plan, pro
     assert '"result":{"type":"object","properties":{"blog_id"' in system
 
 
-INVALID: dict[str, tuple[Say, str]] = {
-    "a missing field": (planned(RESEARCH, write(blog_id="$0.output.blogId")), "field_not_found"),
-    "a wrong type": (planned(RESEARCH, write(blog_id="x", words="$0.output.title")), "type_mismatch"),
-    "an unknown tool": (planned(RESEARCH, {"tool_name": "nobody", "arguments": {}}), "unknown_tool"),
-    "no arguments": (planned({"tool_name": "research", "arguments": "x"}), "arguments_not_object"),
-    "a missing argument": (planned(RESEARCH, write(text="$0.output.title")), "invalid_argument"),
-    "a wrong literal": (planned(RESEARCH, write(blog_id="$0.output.blog_id", words="many")), "invalid_argument"),
-    "no calls": (native({"type": "tool_calls", "calls": []}), "empty_plan"),
-    "no type": (native({"calls": []}), "unknown_type"),
-    "no JSON": (Say(tool_calls=[{"name": "__planning__", "arguments": '{"type": "tool_c'}]), "unparseable"),
-    "too many calls": (planned(*[RESEARCH] * 65), "too_many_calls"),
-    "large arguments": (planned(write(blog_id="x" * 70_000)), "arguments_too_large"),
-    "a large plan": (planned(*[write(blog_id="x" * 60_000)] * 20, piece=10_000), "arguments_too_large"),
-    "deep arguments": (planned(write(blog_id=json.loads("[" * 40 + "]" * 40))), "too_deep"),
-    "very deep arguments": (
-        Say(
-            tool_calls=[
-                {
-                    "name": "__planning__",
-                    "arguments": '{"type":"tool_calls","calls":[{"tool_name":"write","arguments":{"blog_id":'
-                    + "[" * 5000
-                    + "]" * 5000
-                    + "}}]}",
-                }
-            ]
-        ),
-        "too_deep",
-    ),
-}
-
-
 AS_TEXT: dict[str, tuple[Say, str]] = {
     "JSON": (Say(text='{"type": "direct_response", "content": "Hello"}'), "Hello"),
     "fenced JSON": (Say(text='```json\n{"type": "direct_response", "content": "Hello"}\n```'), "Hello"),

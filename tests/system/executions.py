@@ -9,8 +9,6 @@ from pydantic import BaseModel
 from tests.system.traces import Execution
 
 LEDGER = "RUNWIRE_TEST_LEDGER"
-STOPPED = "/stopped"
-"""Follows the key of a call that was told to stop."""
 
 
 class Did(BaseModel):

@@ -23,8 +23,6 @@ from tests.system.deployment import Whole
 
 DOCS = ROOT / "docs" / "artifacts.md"
 KIB, MIB = 1 << 10, 1 << 20
-FLAT_MIB = 48
-"""What a service may grow by, however large the artifact is that passes."""
 
 
 async def log_bytes(whole: Whole, run: str) -> int:

@@ -1,6 +1,5 @@
 """A message that cannot be parsed goes to DEAD with the reason: the services live, and other runs end as usual."""
 
-import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,7 +17,6 @@ from tests.system.system import System
 TENANT = subjects.DEFAULT_TENANT
 DEEP = b"[" * 100 + b"]" * 100
 DEEPER = b"[" * 100_000 + b"]" * 100_000
-LARGE = json.dumps({"v": 1, "text": "x" * (2 << 20)}).encode()
 SHAPELESS = {
     "no JSON": b"\xff\x00{not json",
     "empty": b"",

@@ -6,7 +6,7 @@ Served through the SDK, in several copies. `after`: what a plan takes from the r
 import asyncio
 
 from runwire import ToolContext, ToolError, tool
-from tests.system.executions import STOPPED, Did, enter
+from tests.system.executions import Did, enter
 
 
 @tool(desc="Wait; calls may be repeated.", idempotent=True, timeout_s=10)
@@ -22,18 +22,6 @@ async def once(ms: int, ctx: ToolContext, after: str = "") -> Did:
     """Enter the call into the ledger, then take `ms` milliseconds."""
     enter(ctx.idempotency_key, after)
     await asyncio.sleep(ms / 1000)
-    return Did(did=ctx.idempotency_key)
-
-
-@tool(desc="Wait; notices when it is told to stop.", idempotent=False, side_effects="write", timeout_s=10)
-async def stoppable(ms: int, ctx: ToolContext, after: str = "") -> Did:
-    """Enter the call into the ledger, take `ms` milliseconds, and enter it again when cancelled."""
-    enter(ctx.idempotency_key, after)
-    try:
-        await asyncio.sleep(ms / 1000)
-    except asyncio.CancelledError:
-        enter(ctx.idempotency_key + STOPPED)
-        raise
     return Did(did=ctx.idempotency_key)
 
 

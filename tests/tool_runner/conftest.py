@@ -37,7 +37,6 @@ from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 handlers._LEAVING_S = 0.01
 """Hundreds of tests stop a tool runner that nobody sends a call meanwhile."""
 
@@ -190,7 +189,7 @@ def runner_process(server: NatsServer) -> Iterator[Forked]:
 
 
 LEDGER_TOOL = """
-import asyncio, os, signal, time
+import asyncio, os
 from runwire import ToolContext, tool
 
 def write(line):
@@ -200,8 +199,6 @@ def write(line):
 
 async def work(name, key, seconds, ctx):
     write(f"{name} began {key}")
-    if seconds < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
     try:
         await ctx.emit_artifact(stream_id="lines", chunk="first")
         await asyncio.sleep(seconds)
@@ -219,33 +216,11 @@ async def safe(seconds: float, ctx: ToolContext) -> str:
 @tool(name="unsafe_" + os.environ["SUFFIX"], side_effects="write")
 async def unsafe(seconds: float, ctx: ToolContext) -> str:
     return await work("unsafe", ctx.idempotency_key, seconds, ctx)
-
-async def ask(name, seconds, ctx):
-    write(f"{name} began {ctx.idempotency_key} {len(ctx.state)}")
-    ctx.state["asked"] = True
-    await asyncio.sleep(seconds)
-    write(f"{name} pauses {ctx.idempotency_key}")
-    seat = await ctx.pause("input", schema=str, title="Which seat?")
-    write(f"{name} resumed {ctx.idempotency_key}")
-    await asyncio.sleep(seconds)
-    write(f"{name} done {ctx.idempotency_key}")
-    return seat
-
-@tool(idempotent=True, name="asks_safely_" + os.environ["SUFFIX"])
-async def asks_safely(seconds: float, ctx: ToolContext) -> str:
-    return await ask("asks_safely", seconds, ctx)
-
-@tool(name="asks_unsafely_" + os.environ["SUFFIX"], side_effects="write")
-async def asks_unsafely(seconds: float, ctx: ToolContext) -> str:
-    return await ask("asks_unsafely", seconds, ctx)
 """
 
 
 class Ledger:
-    """Processes of tools that record calls in a file: `safe_<suffix>` is idempotent, `unsafe_<suffix>` is not.
-
-    `asks_safely_<suffix>` and `asks_unsafely_<suffix>` do the same, and ask a person half-way.
-    """
+    """Processes of tools that record calls in a file: `safe_<suffix>` is idempotent, `unsafe_<suffix>` is not."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.suffix = new_id()[-8:]
@@ -270,11 +245,6 @@ class Ledger:
     async def wrote(self, word: str, times: int = 1) -> None:
         """Return once the file contains a word so often."""
         await wait_until(lambda: len(self.lines(word)) >= times, what=f"{word} was written {times} times")
-
-    def working(self) -> Forked:
-        """Return the process that began the last call."""
-        number = int(self.lines("began")[-1].rsplit(" ", 1)[1])
-        return next(process for process in self.processes if process.pid == number)
 
     def stop(self) -> None:
         """Kill all instances."""

@@ -146,9 +146,6 @@ async def test_calls_of_one_tool_run_at_the_same_time_up_to_its_concurrency(
     assert most == 3
 
 
-TOOL = ToolSpec(name="work", concurrency=64, heartbeat_s=1)
-
-
 async def test_stored_calls_wait_in_order_and_direct_calls_are_declined() -> None:
     """A stored call gets the place of a direct one that ends; meanwhile no direct call overtakes it."""
     places = Concurrency()

@@ -7,12 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from nats.aio.msg import Msg
 
 from contracts.runs.events import ArtifactChunk
-from contracts.runs.inbox import CallFinished, CallPaused
-from contracts.runs.pauses import PauseAnswer
-from contracts.tools.messages import REPLY_HEADER, ToolCall
+from contracts.runs.inbox import CallFinished
+from contracts.tools.messages import ToolCall
 from contracts.wire import subjects
 from runwire.serving.connection import STALL_S
 from services.messaging import dead_letters
@@ -25,40 +23,6 @@ from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
 from .conftest import Ledger, Planner, Start
-
-
-async def _start_unsafe(planner: Planner, ledger: Ledger, seconds: float) -> str:
-    """Call a tool, and return the run once the first heartbeat of the call is there."""
-    heartbeats: list[bytes] = []
-
-    async def on_reply(message: Msg) -> None:
-        if (message.headers or {}).get(REPLY_HEADER) == "heartbeat":
-            heartbeats.append(message.data)
-
-    await planner.bus.nc.subscribe(subjects.answer.pattern(tool=f"unsafe_{ledger.suffix}"), cb=on_reply)
-    run = await planner.request(f"unsafe_{ledger.suffix}", {"seconds": seconds})
-    await ledger.wrote("began")
-    await wait_until(lambda: heartbeats, what="the first heartbeat is sent")
-    return run
-
-
-async def test_an_unsafe_call_is_not_repeated_when_its_tool_dies(
-    planner: Planner, start_runner: Start, ledger: Ledger
-) -> None:
-    """It fails as `outcome_unknown`, soon: NATS says that its instance is no longer connected."""
-    ledger.start()
-    await start_runner(settling_s=0.1)
-    run = await _start_unsafe(planner, ledger, 60)
-    ledger.start()
-
-    ledger.working().kill()
-    killed = time.monotonic()
-    finished = await planner.outcome(run)
-
-    assert time.monotonic() - killed < 2.9, "three missed heartbeats and a search take 3 s"
-    assert finished.failure is not None
-    assert finished.failure.code == "outcome_unknown"
-    assert len(ledger.lines("began")) == 1
 
 
 async def test_a_suspended_tool_executes_no_request_of_a_lost_connection(
@@ -196,46 +160,3 @@ async def test_an_invalid_message_is_a_dead_letter(
     assert finished.failure is not None
     assert finished.failure.code == "poisoned"
     assert (await planner.dead_letters(subjects.CALLS))[-1].data == body
-
-
-ANSWER = PauseAnswer(number=0, decision="answer", input="window")
-KINDS = pytest.mark.parametrize("kind", ["safely", "unsafely"])
-
-
-async def paused(planner: Planner, run: str) -> CallPaused:
-    """Return the pause of the first round, once it is in the run's inbox."""
-    body = await wait_until(lambda: planner.inbox(run, "1-0-p0"), timeout=20, what="the pause is in the inbox")
-    return CallPaused.model_validate_json(body)
-
-
-async def answer(planner: Planner, ledger: Ledger, kind: str, run: str, seconds: float = 0) -> None:
-    pause = await paused(planner, run)
-    await planner.request(
-        f"asks_{kind}_{ledger.suffix}", {"seconds": seconds}, run=run, round=1, answers=[ANSWER], state=pause.state
-    )
-
-
-async def ask(planner: Planner, ledger: Ledger, kind: str, seconds: float = 0) -> str:
-    """Call a tool that pauses after some seconds, and return the run once the tool works."""
-    run = await planner.request(f"asks_{kind}_{ledger.suffix}", {"seconds": seconds})
-    await ledger.wrote("began")
-    return run
-
-
-@KINDS
-async def test_everything_dies_while_a_person_is_asked(
-    planner: Planner, start_runner: Start, ledger: Ledger, runner_process: Forked, kind: str
-) -> None:
-    """Another instance of the tool takes the answer, by another tool runner, as often as they die."""
-    ledger.start()
-    run = await ask(planner, ledger, kind)
-    pause = await paused(planner, run)
-    ledger.working().kill()
-    runner_process.kill()
-    await answer(planner, ledger, kind, run)
-    ledger.start()
-    await start_runner()
-    assert (await planner.outcome(run, "1-0-r1")).observation == "window"
-    assert pause.state == {"asked": True}
-    assert [line.split()[3] for line in ledger.lines("began")] == ["0", "1"]
-    assert len(ledger.lines("done")) == 1

@@ -22,7 +22,6 @@ from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 100
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 
 
 async def ended(writer: Writer, store: Store, **values: Any) -> None:

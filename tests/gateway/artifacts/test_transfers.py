@@ -10,7 +10,6 @@ from services.gateway.artifacts.transfers import headers_of, range_of
 from services.gateway.errors import RangeNotSatisfiable
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 100
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 
 
 def ref_of(size: int, mime_type: str = "application/pdf", **more: Any) -> ArtifactRef:

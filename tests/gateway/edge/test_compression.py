@@ -5,7 +5,6 @@ import pytest
 from services.gateway.edge.routing import accepts_gzip
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 100
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 
 
 @pytest.mark.parametrize(

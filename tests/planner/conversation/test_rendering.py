@@ -20,7 +20,7 @@ from services.planner.conversation.rendering import Renderer
 from services.planner.models.types import ModelRequest
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules
 from services.planner.run.state.fold import fold
-from services.planner.run.state.history import Conversation, Decided, PastTurn
+from services.planner.run.state.history import Conversation, Decided
 from services.planner.run.state.run import Run, begin_history
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid
 from services.planner.strategies.react.strategy import React
@@ -155,14 +155,6 @@ def test_another_planner_sends_the_same_bytes(transport: ActionTransport) -> Non
     assert any(event.type == "compacted" for events in live.records for event in events)
     assert json.dumps(restarted.requests) == json.dumps(live.requests)
     assert restarted.records == live.records
-
-
-TALK = Conversation(
-    (PastTurn(f"first {words(90)}", f"one {words(90)}"), PastTurn("second", "two", images=1)),
-    left_out=3,
-    summary="They greeted.",
-    context={"city": "Turin"},
-)
 
 
 def asked_once(query: str) -> Run:

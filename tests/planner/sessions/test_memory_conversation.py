@@ -4,14 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs.requests import ConversationMessage, Memory
-from contracts.sessions.records import RunBegun, RunEnded, RunQueued, SessionRecord, Summarised
 from services.planner.conversation.encoding import CUT_MARKER, Message, text_tokens
 from services.planner.conversation.messages import past_messages
 from services.planner.conversation.rendering import JsonActions
 from services.planner.run.state.history import Conversation, PastTurn
 from services.planner.sessions.memory import bounded, of_messages
-from services.shared.sessions.fold import fold
-from services.shared.sessions.state import Session
 from tests.support.model_server import words
 
 MEMORY = Memory()
@@ -64,19 +61,6 @@ def test_messages_of_a_caller_become_turns() -> None:
     assert said("uHi", "aHello", "uWhy?") == (PastTurn("Hi", "Hello"), PastTurn("Why?"))
     assert said("uHi", "uThere", "aHello", "aAgain") == (PastTurn("Hi", "Hello\n\nAgain", inputs=("There",)),)
     assert said("aWelcome", "uHi") == (PastTurn("", "Welcome"), PastTurn("Hi"))
-
-
-def session_of(count: int, *, summarised: int = 0) -> Session:
-    """A session after so many runs; a summary represents the first `summarised` of them."""
-    session = Session(session_id="s")
-    for number in range(count):
-        run = f"{number:032x}"
-        ended = RunEnded(run=run, outcome="done", question=f"q{number}", answer=f"a{number}", attached=["x"])
-        events = [RunQueued(run=run, requested_at=7), RunBegun(run=run), ended.model_copy(update={"requested_at": 7})]
-        session = fold(session, number + 1, SessionRecord(events=events))
-        if number == summarised - 1:
-            session = fold(session, number + 1, SessionRecord(events=[Summarised(through=run, run="s", text="Much.")]))
-    return session
 
 
 TEXTS = st.text(st.sampled_from('ab "\\\n\té😀\x00'), max_size=600)

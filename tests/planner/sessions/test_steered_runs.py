@@ -6,10 +6,8 @@ from contracts.wire import subjects
 from contracts.wire.names import new_id, unix_ms
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from tests.planner.conftest import Plan
-from tests.support.model_server import ModelServer, Say, action, answer
+from tests.support.model_server import ModelServer, answer
 from tests.support.session_logs import idle
-
-SLOW = Say(text=action("look", q="x").text, delay_s=0.7)
 
 
 async def test_a_text_may_come_before_the_log_of_its_run(plan: Plan, provider: ModelServer) -> None:

@@ -19,7 +19,6 @@ from tests.support.session_logs import handled, idle, is_queued
 from tests.support.waiting import wait_until
 
 SLOW = Say(text=answer("one").text, delay_s=0.7)
-ENDLESS = Say(silent=True)
 
 
 async def busy(planning: Planning, session_id: str) -> str:

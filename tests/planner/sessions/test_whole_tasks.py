@@ -32,7 +32,6 @@ from tests.support.model_server import ModelServer, Say, Seen, action, answer
 from tests.support.session_logs import session_of
 from tests.support.waiting import wait_until
 
-SLOW = Say(text=answer("Late.").text, delay_s=0.5)
 ENDLESS = Say(silent=True)
 
 

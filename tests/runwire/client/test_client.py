@@ -14,11 +14,10 @@ from contracts.wire.names import new_id
 from runwire.cli.commands.doctor import examine
 from runwire.client import Client, transport
 from runwire.errors import NotFound, RunwireError, Unreachable
-from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.buses import provisioned
 from tests.support.certificates import make_certificates
-from tests.support.gateways import GatewayProcess, Served, Writer, serving
+from tests.support.gateways import GatewayProcess, Served, Writer
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
@@ -50,20 +49,6 @@ async def test_errors_have_types_and_say_what_is_wrong(client: Client) -> None:
         for attempt in (client.status(run), client.cancel(run), client.result(run), collected(client, run)):
             with pytest.raises(NotFound):
                 await attempt
-
-
-async def test_an_api_key_is_sent(own_nats_server: NatsServer) -> None:
-    """Where the gateway wants one."""
-    key, line = new_key("ann")
-    async with serving(own_nats_server.url, api_keys=line) as served:
-        async with Client(served.url, key) as client:
-            assert await client.start("x")
-        async with Client(served.url) as stranger:
-            with pytest.raises(RunwireError) as refusal:
-                await stranger.start("x")
-            assert refusal.value.status == 401
-            with pytest.raises(RunwireError):
-                await collected(stranger, new_id())
 
 
 async def test_an_unreachable_gateway() -> None:

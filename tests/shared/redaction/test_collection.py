@@ -7,7 +7,6 @@ import pytest
 from services.shared.redaction.separation import dotted, restore
 from services.shared.redaction.stored_values import as_reference
 
-BLOB = {"type": "string", "artifact": True}
 REF = {
     "artifact_id": "0" * 32,
     "mime_type": "application/json",

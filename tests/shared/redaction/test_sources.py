@@ -13,23 +13,6 @@ HIT = {
     "required": ["title"],
     "produces_sources": True,
 }
-ONE = {"title": "T", "url": "u", "score": 0.5}
-EXPECTED = Source(title="T", url="u", relevance_score=0.5)
-
-PLACES = {
-    "itself": (HIT, ONE),
-    "field": ({"properties": {"hit": HIT}}, {"hit": ONE}),
-    "list": ({"properties": {"hits": {"items": HIT}}}, {"hits": [ONE, ONE]}),
-    "map": ({"additionalProperties": HIT}, {"a": ONE}),
-    "optional": ({"properties": {"hit": {"anyOf": [{"type": "null"}, HIT]}}}, {"hit": ONE}),
-    "second member": ({"anyOf": [{"type": "object", "required": ["other"]}, HIT]}, ONE),
-    "reference": ({"items": {"$ref": "#/$defs/Hit"}, "$defs": {"Hit": HIT}}, [ONE]),
-    "mark beside a reference": (
-        {"$ref": "#/$defs/H", "produces_sources": True, "$defs": {"H": HIT | {"produces_sources": False}}},
-        ONE,
-    ),
-    "deep": ({"properties": {"a": {"items": {"additionalProperties": {"items": HIT}}}}}, {"a": [{"b": [ONE]}]}),
-}
 
 
 def test_a_field_without_a_value_takes_nobodys_place() -> None:

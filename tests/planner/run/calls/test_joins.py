@@ -23,13 +23,6 @@ WELL_KNOWN = {
     "success_count": INTEGER,
     "failure_count": INTEGER,
 }
-REF = {
-    "artifact_id": "0" * 32,
-    "mime_type": "application/json",
-    "size": 43_000,
-    "sha256": "a" * 64,
-    "json_type": "dict",
-}
 
 
 def spec(name: str, /, **schema: Any) -> ToolSpec:

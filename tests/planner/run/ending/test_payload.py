@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.payload import NO_ANSWER, FinalPayload, Source, SuggestedAction
+from contracts.runs.payload import FinalPayload, Source, SuggestedAction
 from services.planner.run.ending.payload import assemble
 
 
@@ -77,54 +77,6 @@ def test_an_artifact_above_a_megabyte_is_kept_with_a_warning() -> None:
     payload = assemble({"answer": "hi"}, artifacts=artifacts)
     assert payload.artifacts == artifacts
     assert payload.warnings == ["artifact data of chart has 3,000,000 bytes"]
-
-
-ANSWERS = [
-    ({"answer": "a", "raw_answer": "b"}, "a"),
-    ({"raw_answer": "b", "answer": "a"}, "b"),
-    ({"answer": "", "raw_answer": "b"}, "b"),
-    ({"answer": "a", "text": "t", "content": {"x": 1}}, "a"),
-    ({"answer": 42}, "42"),
-    ({"answer": False}, "false"),
-    ({"answer": ["one", "two"]}, "one\ntwo"),
-    ({"answer": {"text": "inside"}}, "inside"),
-    ({"answer": {"total": 5}}, '{"total": 5}'),
-    ({"answer": [{"n": 1}]}, '[{"n": 1}]'),
-    ({"response": "r", "text": "t"}, "t"),
-    ({"summary": "s"}, "s"),
-    ({"note": "the only long string"}, "the only long string"),
-    ("bare", "bare"),
-    (["one", "two"], "one\ntwo"),
-]
-
-
-OBSERVATIONS = [
-    ({"result": 42}, "42"),
-    ({"answer": "second", "raw_answer": "first"}, "first"),
-    ({"description": "d", "text": ""}, "d"),
-    ({"result": {"data": {"text": "too deep"}, "message": "m"}}, "m"),
-    ({"result": {"rows": 3}, "summary": "s"}, "s"),
-    ({"result": {"note": "the only long string"}}, "the only long string"),
-    ({"output": ["one", "two"]}, "one\ntwo"),
-    ({"n": 1, "note": "the only long string"}, "the only long string"),
-    ({"a": "one long string", "b": "another long string"}, '{"a": "one long string", "b": "another long string"}'),
-    ({"n": 1, "short": "ten chars."}, '{"n": 1, "short": "ten chars."}'),
-    ({"n": 1, "ä": [True, None, 2.5]}, '{"n": 1, "ä": [true, null, 2.5]}'),
-    ([1, 2], "[1, 2]"),
-    ("text", "text"),
-    (42, "42"),
-    (0, "0"),
-    (True, "true"),
-    ({"chart": "<artifact:dict size=42KB>", "n": 1}, '{"n": 1}'),
-    ({"output": "<artifact:str size=5KB>", "summary": "s"}, "s"),
-    ({"chart": "<artifact:dict size=42KB>"}, NO_ANSWER),
-    ("<artifact:dict size=42KB>", NO_ANSWER),
-    ({"a": {"artifact_id": "0" * 32, "mime_type": "x", "size": 1, "sha256": "0" * 64}, "n": 1}, '{"n": 1}'),
-    ({"a": b"\xff"}, '{"a": "/w=="}'),
-    (None, NO_ANSWER),
-    ({}, NO_ANSWER),
-    ("", NO_ANSWER),
-]
 
 
 NAMES = st.sampled_from(

@@ -6,12 +6,6 @@ from contracts.runs.events import Observed, PlannedCall
 from contracts.runs.payload import Source, TaskFindings
 from services.planner.run.state.history import Collected
 
-CHART = {
-    "type": "object",
-    "properties": {"title": {"type": "string"}, "chart": {"type": "object", "artifact": True}},
-    "produces_sources": True,
-}
-
 
 def observed(call_id: str, tool: str = "draw", **artifacts: Any) -> Observed:
     sources = [Source(title=call_id)]

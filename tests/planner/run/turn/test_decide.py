@@ -21,7 +21,6 @@ from tests.support.model_server import ModelServer
 from tests.support.model_server import Say as Reply
 from tests.support.samples import seeds
 
-DEADLINE = 61_000
 USAGE = Usage(model_calls=1, cost_usd=0.0)
 SALVAGED = Invalid(
     complaint="no action", reply="It is 42.", salvage=Final(args={"answer": "It is 42."}, usage=USAGE), usage=USAGE

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from contracts.runs.events import Called, Observed, Step
-from contracts.runs.inbox import ResumeRequested
 from services.planner.run.commands import Ack, Append, Ask, Dispatch, Handling, Rules, StrategyRules
-from services.planner.run.people.pauses import decisions_of
 from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import next_step
@@ -81,13 +79,6 @@ def made(world: World, count: int = 1, **limits: object) -> Attempt:
 
 def again(world: World, holder: str = "second") -> Attempt:
     return world.handling("REQUESTS:1", holder=holder, started=started())
-
-
-def answer_to(world: World) -> ResumeRequested:
-    [pause] = world.run.pauses.values()
-    return ResumeRequested(
-        id="r", pause_id=pause.pause_id, token=pause.token, decision=decisions_of(pause)[0], input="x"
-    )
 
 
 def test_calls_are_announced_again_before_the_message_is_acknowledged() -> None:

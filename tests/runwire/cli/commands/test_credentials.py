@@ -18,8 +18,6 @@ from tests.support.buses import processed
 from tests.support.nats_server import NatsServer, admits
 from tests.support.waiting import wait_until
 
-RUN = "0" * 32
-
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NatsServer]:

@@ -25,7 +25,6 @@ from tests.tool_runner.conftest import Planner, Start
 
 LOOK = {"name": "look", "description": "Looks", "inputSchema": {"type": "object", "properties": {"q": {}}}}
 COUNTED = {**LOOK, "outputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TREE = {
     **LOOK,
     "inputSchema": {
