@@ -22,14 +22,6 @@ V = TypeVar("V", TaskView, GroupView)
 _PATHS: dict[type[BaseModel], str] = {TaskView: "/v1/tasks", GroupView: "/v1/groups"}
 
 
-class _Tasks(BaseModel):
-    tasks: list[TaskView]
-
-
-class _Groups(BaseModel):
-    groups: list[GroupView]
-
-
 class TaskMethods:
     """Background tasks of sessions: list, read, cancel, and decide about what they found.
 
@@ -42,8 +34,8 @@ class TaskMethods:
 
     async def tasks(self, session_id: str, status: TaskStatusName | None = None) -> list[TaskView]:
         """List the tasks of a session, oldest first, without their results. Raises NotFound."""
-        params = {"session_id": session_id} | ({"status": status} if status else {})
-        return (await self._transport.ask(_Tasks, "GET", "/v1/tasks", params=params)).tasks
+        listed = self._transport.listed(TaskView, "/v1/tasks", session_id=session_id, status=status)
+        return [task async for task in listed]
 
     async def task(self, task_id: str, *, session_id: str | None = None) -> TaskView:
         """Return a task with what it found. Its run has the same id. Raises NotFound."""
@@ -69,8 +61,7 @@ class TaskMethods:
 
     async def groups(self, session_id: str) -> list[GroupView]:
         """List the groups of a session, oldest first. Raises NotFound."""
-        params = {"session_id": session_id}
-        return (await self._transport.ask(_Groups, "GET", "/v1/groups", params=params)).groups
+        return [group async for group in self._transport.listed(GroupView, "/v1/groups", session_id=session_id)]
 
     async def group(self, group_id: str, *, session_id: str | None = None) -> GroupView:
         """Return a group. Raises NotFound."""
@@ -112,10 +103,6 @@ class TaskMethods:
 
 def _of(session_id: str | None) -> dict[str, str] | None:
     return {"session_id": session_id} if session_id else None
-
-
-class _Schedules(BaseModel):
-    schedules: list[ScheduleView]
 
 
 class ScheduleMethods:
@@ -161,7 +148,7 @@ class ScheduleMethods:
 
     async def schedules(self) -> list[ScheduleView]:
         """List schedules and webhooks, newest first."""
-        return (await self._transport.ask(_Schedules, "GET", "/v1/schedules")).schedules
+        return [schedule async for schedule in self._transport.listed(ScheduleView, "/v1/schedules")]
 
     async def schedule(self, schedule_id: str) -> ScheduleView:
         """Return a schedule or webhook, with its next three times. Raises NotFound."""

@@ -10,11 +10,10 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Literal, Self, Unpack
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel
 
 from contracts.artifacts import ArtifactRef, StoredArtifact
 from contracts.runs import requests as runs
@@ -27,32 +26,12 @@ from runwire.client.background import ScheduleMethods, TaskMethods
 from runwire.client.event_stream import RunStream, SessionStream
 from runwire.client.options import Image, RunOptions, image_inputs
 from runwire.client.tools import ToolMethods
-from runwire.client.transport import Page, Transport, checked
+from runwire.client.transport import Transport, checked
 from runwire.errors import NotFound
 
 _ID = re.compile(r"[!-~]{1,200}", re.ASCII)
 _IMAGES_TIMEOUT_S = 120.0
 """A gateway checks every image before it answers."""
-
-
-P = TypeVar("P", bound=Page)
-T = TypeVar("T")
-
-
-class _RunPage(Page):
-    runs: list[runs.RunStatus]
-
-
-class _SessionPage(Page):
-    sessions: list[SessionEntry]
-
-
-class _ArtifactPage(Page):
-    artifacts: list[StoredArtifact]
-
-
-class _Agents(BaseModel):
-    agents: list[runs.AgentModels]
 
 
 class Client(TaskMethods, ScheduleMethods, ToolMethods):
@@ -276,13 +255,11 @@ class Client(TaskMethods, ScheduleMethods, ToolMethods):
         """
         params = {"status": status, "session_id": session_id, "user_id": user_id, "agent": agent}
         params |= {"waits": "true" if waits else None}
-        pages = self._transport.pages(_RunPage, "/v1/runs", limit=min(limit or 100, 100), **params)
-        return _limited(pages, lambda page: page.runs, limit)
+        return self._transport.listed(runs.RunStatus, "/v1/runs", limit, limit=min(limit or 100, 100), **params)
 
     def sessions(self, *, limit: int | None = None) -> AsyncIterator[SessionEntry]:
         """Yield the caller's sessions, newest first. `limit`: at most so many; None: all."""
-        pages = self._transport.pages(_SessionPage, "/v1/sessions", limit=min(limit or 100, 100))
-        return _limited(pages, lambda page: page.sessions, limit)
+        return self._transport.listed(SessionEntry, "/v1/sessions", limit, limit=min(limit or 100, 100))
 
     async def session(self, session_id: str) -> SessionStatus:
         """Return a session: its runs, queue, summary, context and open pauses. Raises NotFound."""
@@ -321,7 +298,7 @@ class Client(TaskMethods, ScheduleMethods, ToolMethods):
 
     async def agents(self) -> list[runs.AgentModels]:
         """List the agents that a run may name, each with the models that answer its runs."""
-        return (await self._transport.ask(_Agents, "GET", "/v1/agents")).agents
+        return [agent async for agent in self._transport.listed(runs.AgentModels, "/v1/agents")]
 
     async def artifacts(
         self,
@@ -341,9 +318,8 @@ class Client(TaskMethods, ScheduleMethods, ToolMethods):
             raise ValueError("give either a run or a session")
         path = "/v1/artifacts" if run_id is None else f"/v1/runs/{checked(run_id)}/artifacts"
         wanted: dict[str, str | int | None] = {"session_id": session_id, "own_id": own_id, "skill_id": skill_id}
-        async for page in self._transport.pages(_ArtifactPage, path, limit=500, **wanted):
-            for stored in page.artifacts:
-                yield stored.ref
+        async for stored in self._transport.listed(StoredArtifact, path, limit=500, **wanted):
+            yield stored.ref
 
     def fetch(self, artifact_id: str) -> AsyncIterator[bytes]:
         """Yield an artifact's bytes in pieces; a download that breaks off is continued. Raises NotFound."""
@@ -356,17 +332,6 @@ async def _with_images(body: dict[str, Any], images: Iterable[Image], idempotenc
     if shown := await asyncio.to_thread(image_inputs, images):
         body["images"], request["timeout"] = shown, httpx.Timeout(_IMAGES_TIMEOUT_S, connect=5)
     return {**request, "json": body}
-
-
-async def _limited(pages: AsyncIterator[P], items: Callable[[P], list[T]], limit: int | None) -> AsyncIterator[T]:
-    """Yield the items of pages, at most `limit`."""
-    yielded = 0
-    async for page in pages:
-        for item in items(page):
-            yield item
-            yielded += 1
-            if yielded == limit:
-                return
 
 
 def _session_path(session_id: str) -> str:

@@ -5,17 +5,16 @@ import random
 import ssl
 import time
 from collections.abc import AsyncIterator
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from contracts.wire import names
 from runwire import errors
 from runwire.errors import NotFound, RunwireError, Unreachable
 
 T = TypeVar("T", bound=BaseModel)
-P = TypeVar("P", bound="Page")
 _MAX_PORT = 65535
 RETRYABLE_STATUS = frozenset({408, 429, 502, 503, 504})
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
@@ -110,9 +109,12 @@ def checked(identifier: str) -> str:
         raise NotFound("not_found", str(error)) from error
 
 
-class Page(BaseModel):
-    """A page of a list."""
+class Page(BaseModel, Generic[T]):
+    """A list, or a page of one."""
 
+    items: list[T] = Field(
+        validation_alias=AliasChoices("agents", "artifacts", "groups", "runs", "schedules", "sessions", "tasks")
+    )
     next_cursor: str | None = None
 
 
@@ -181,12 +183,23 @@ class Transport:
             await retries.pause(RunwireError("unavailable", "no planner has taken it yet; it may still take effect"))
         return answer
 
-    async def pages(self, kind: type[P], path: str, **params: str | int | None) -> AsyncIterator[P]:
-        """Yield the pages of a list; parameters that are None are left out. Raises RunwireError."""
+    async def listed(
+        self, kind: type[T], path: str, most: int | None = None, /, **params: str | int | None
+    ) -> AsyncIterator[T]:
+        """Yield the items of a list over its pages, at most so many; parameters that are None are left out.
+
+        Raises RunwireError.
+        """
+        of_kind: type[Page[T]] = Page[kind]  # type: ignore[valid-type]  # known at run time
         given = {name: value for name, value in params.items() if value is not None}
+        yielded = 0
         while True:
-            page = await self.ask(kind, "GET", path, params=given)
-            yield page
+            page = await self.ask(of_kind, "GET", path, params=given)
+            for item in page.items:
+                yield item
+                yielded += 1
+                if yielded == most:
+                    return
             if not page.next_cursor:
                 return
             given["cursor"] = page.next_cursor
