@@ -177,7 +177,7 @@ class Conversation:
     async def _show(self, run_id: str) -> events.RunEvent | None:
         """Show a run to its last event, which is returned, or until a person is asked: None."""
         answer = GrowingAnswer() if OUT.is_terminal else None
-        screen = Screen(thinking=False, commands=False, warned=self._warned, answer=answer)
+        screen = Screen(warned=self._warned, answer=answer)
         stream = self._client.follow(run_id, self._cursors.get(run_id), on_comment=screen.show_comment)
         event: events.RunEvent | None = None
         is_asked = False

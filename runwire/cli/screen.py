@@ -67,22 +67,15 @@ class Screen:
     """Prints the events of one run in order. Where another attempt starts the answer anew, it says so."""
 
     def __init__(
-        self,
-        console: Console = OUT,
-        *,
-        thinking: bool = True,
-        commands: bool = True,
-        warned: set[str] | None = None,
-        answer: GrowingAnswer | None = None,
+        self, console: Console = OUT, warned: set[str] | None = None, answer: GrowingAnswer | None = None
     ) -> None:
-        """`commands`: show pauses, with the commands that decide; False: the caller asks in place.
+        """`warned`: of a conversation, warnings that are not shown again; it shows no thinking, and asks in place.
 
-        `warned`: warnings that are not shown again. `answer`: shows answers; None: they are printed as they come.
+        `answer`: shows answers; None: they are printed as they come.
         """
         self._answer = answer
         self._console = console
-        self._thinking = thinking
-        self._commands = commands
+        self._is_conversation = warned is not None
         self._warned: set[str] = set() if warned is None else warned
         self._run_id = "RUN"
         self._open_channel: str | None = None
@@ -137,7 +130,7 @@ class Screen:
         self._line(f"[dim]run {event['run_id']} · model {model} · {tools} tools[/dim]")
 
     def _on_thinking(self, event: dict[str, Any]) -> None:
-        if self._thinking and event.get("text"):
+        if not self._is_conversation and event.get("text"):
             self._write("thinking", event["text"], "dim italic")
 
     def _on_chunk(self, event: dict[str, Any]) -> None:
@@ -206,7 +199,7 @@ class Screen:
         if event.get("pause_id") is None:
             self._line(f"[yellow]waits for a top-up: {escape(event.get('budget', ''))} is spent[/yellow]")
             return
-        if not self._commands:
+        if self._is_conversation:
             return
         self._line(f"[yellow]{report.waiting_text(event)}[/yellow]")
         name = name_of(event["pause_id"], event.get("revision", 1))

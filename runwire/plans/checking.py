@@ -17,7 +17,7 @@ from contracts.runs import decisions
 from contracts.tools.messages import ToolSpec
 from runwire.plans import templates
 from runwire.plans.schema_fields import MAX_NAMES, Fields, Missing, fit
-from runwire.plans.schema_folding import Schema, Steps, TooManySteps
+from runwire.plans.schema_folding import MAX_STEPS, Schema, Steps, TooManySteps
 from runwire.plans.texts import MAX_NAME_CHARACTERS, names_of, shortened
 
 
@@ -147,14 +147,14 @@ class _Checker:
         try:
             self._check_literals(index, call)
         except TooManySteps:
-            self.findings.add(index, decisions.OverLimit(type="schema_too_complex", limit=self._steps.limit))
+            self.findings.add(index, decisions.OverLimit(type="schema_too_complex", limit=MAX_STEPS))
             return False
         for container, key, text in templates.marked_strings(call.arguments):
             argument = partial(container.dotted, key)
             try:
                 detail = self._check_string(index, container, key, text)
             except TooManySteps:
-                detail = decisions.OverLimit(type="schema_too_complex", limit=self._steps.limit)
+                detail = decisions.OverLimit(type="schema_too_complex", limit=MAX_STEPS)
                 self.findings.add(index, detail, argument, text)
                 return False
             if detail is not None:

@@ -33,9 +33,8 @@ class TooManySteps(Exception):
 class Steps:
     """The steps that a check may still take."""
 
-    def __init__(self, limit: int = MAX_STEPS) -> None:
-        self.limit = limit
-        self.left = limit
+    def __init__(self) -> None:
+        self.left = MAX_STEPS
 
     def take(self, count: int = 1) -> None:
         """Count steps. Raises TooManySteps beyond the limit."""
