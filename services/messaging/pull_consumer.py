@@ -2,8 +2,8 @@
 
 Rule 1: the handler's result decides. True acknowledges. False abandons the message, because another process owns it
 now: no ack, no nak, no heartbeat. An exception abandons it too; it is redelivered after the acknowledgement time.
-Rule 2: each message in progress gets heartbeats. If it is redelivered to the same process, the delivery joins the
-running handling and shares its result.
+Rule 2: each message in progress gets heartbeats. If it is redelivered to the same process all the same, the delivery
+takes the place of the earlier one, and no slot: else a process that was late once would have no slots left.
 Rule 3: where slots are shared (`sharer`), no tenant takes more than its share; further messages are returned to the
 server for a while.
 Rule 4: `fetch()` hangs after a reconnect, and batches hold messages that other instances could process. This pull is
@@ -153,11 +153,11 @@ class PullConsumer:
         self._shares = Shares(slots)
         self._name = f"{stream.lower()}_{consumer}"
         self._api = subjects.next_messages(stream, consumer)
-        self._running: dict[int, asyncio.Future[bool]] = {}
         self._held: dict[int, Delivery] = {}
+        """Sequence of a message in progress -> its last delivery."""
         self._holds = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._busy = self._requested = self._epoch = 0
+        self._requested = self._epoch = 0
         self._last_message_at = time.monotonic()
         self._stopping = False
         self._subscription: Subscription | None = None
@@ -167,7 +167,7 @@ class PullConsumer:
     @property
     def busy(self) -> int:
         """Messages in progress."""
-        return self._busy
+        return len(self._held)
 
     @property
     def held(self) -> list[str]:
@@ -176,7 +176,7 @@ class PullConsumer:
 
     async def start(self) -> "PullConsumer":
         """Subscribe and request messages."""
-        SLOTS_TAKEN.labels(self._name).set_function(lambda: self._busy)
+        SLOTS_TAKEN.labels(self._name).set_function(lambda: self.busy)
         self._inbox = self._bus.nc.new_inbox()
         self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._on_message)
         self._bus.on_reconnect.append(self._renew)
@@ -209,7 +209,7 @@ class PullConsumer:
         await self._request()
 
     async def _request(self) -> None:
-        want = self._slots - self._busy - self._requested
+        want = self._slots - self.busy - self._requested
         if want <= 0 or self._stopping:
             return
         self._requested += want
@@ -237,14 +237,19 @@ class PullConsumer:
             await self._bus.send(delivery.reply, b"+TERM")
             await self._request_when_low()
             return
-        share = "" if delivery.sequence in self._running else self._sharer(delivery.subject)
+        if delivery.sequence in self._held:
+            self._held[delivery.sequence] = delivery
+            await self._request_when_low()
+            return
+        share = self._sharer(delivery.subject)
         if share and not self._shares.take(share):
             # It goes back unstarted, with a random delay, so that not all return at once.
             delay_s = _RETURN_DELAY_S * random.uniform(0.75, 1.25)  # noqa: S311, a spread, not a secret
             await self._bus.send(delivery.reply, b"-NAK " + orjson.dumps({"delay": int(delay_s * _NS_PER_S)}))
             await self._request_when_low()
             return
-        self._busy += 1
+        self._held[delivery.sequence] = delivery
+        self._holds.set()
         MESSAGE_AGE_SECONDS.labels(self._name).observe(unix_ms() / 1e3 - delivery.stored_ns / 1e9)
         start_in(self._tasks, self._work(delivery, share))
 
@@ -259,37 +264,23 @@ class PullConsumer:
         await self._request()
 
     async def _work(self, delivery: Delivery, share: str) -> None:
-        """Handle a delivery. `share`: the share of the slots that it uses; empty: none, as it joins a handling."""
+        """Handle a message. `share`: the share of the slots that it uses; empty: none."""
         try:
-            self._held[delivery.sequence] = delivery
-            self._holds.set()
-            running = self._running.get(delivery.sequence)
-            verdict = await (self._handle(delivery) if running is None else asyncio.shield(running))
-            if verdict:
-                await self._bus.send(delivery.reply, b"+ACK")
+            if await self._handler(delivery):
+                await self._bus.send(self._held[delivery.sequence].reply, b"+ACK")
+        except Exception:
+            # The message is redelivered after the acknowledgement time; its reader counts starts.
+            logger.exception("handling_failed", subject=delivery.subject, deliveries=delivery.number)
         finally:
-            self._busy -= 1
+            del self._held[delivery.sequence]
             if share:
                 self._shares.give_back(share)
             await self._request_when_low()
 
     async def _request_when_low(self) -> None:
         """Request more once less than half of the free slots is requested, which limits the number of pull requests."""
-        if self._requested <= (self._slots - self._busy) // 2:
+        if self._requested <= (self._slots - self.busy) // 2:
             await self._request()
-
-    async def _handle(self, delivery: Delivery) -> bool:
-        ended = self._running[delivery.sequence] = asyncio.get_running_loop().create_future()
-        verdict = False
-        try:
-            verdict = await self._handler(delivery)
-        except Exception:
-            # The message is redelivered after the acknowledgement time; its reader counts starts.
-            logger.exception("handling_failed", subject=delivery.subject, deliveries=delivery.number)
-        finally:
-            del self._running[delivery.sequence], self._held[delivery.sequence]
-            ended.set_result(verdict)
-        return verdict
 
     async def _send_heartbeats(self) -> None:
         for group in itertools.cycle(range(_HEARTBEAT_GROUPS)):

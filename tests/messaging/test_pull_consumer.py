@@ -4,6 +4,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable
 
+import pytest
+
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging import dead_letters
@@ -43,6 +45,35 @@ async def test_a_message_in_work_is_kept_by_heartbeats(bus: Bus) -> None:
     puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 4).start()
     await wait_until(lambda: _is(left(bus), 0), what="the message to be settled")
     assert seen == {1: 1}
+    await puller.stop(1)
+
+
+async def test_a_message_that_is_redelivered_in_the_middle_of_its_work_takes_no_second_slot(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was late with its heartbeats takes new messages all the same, and acknowledges the old one."""
+    monkeypatch.setattr(PullConsumer, "_send_heartbeats", lambda _: asyncio.Event().wait())
+    go_on, seen = asyncio.Event(), Counter[int]()
+
+    async def handle(delivery: Delivery) -> bool:
+        seen[delivery.sequence] += 1
+        if delivery.sequence == 1:
+            await go_on.wait()
+        return True
+
+    async def redelivered() -> bool:
+        found = await bus.api(f"CONSUMER.INFO.INBOX.{PLANNER_INBOX}", {})
+        return bool(found["num_redelivered"])
+
+    await fill(bus, 1)
+    puller = await PullConsumer(bus, "INBOX", PLANNER_INBOX, handle, 2).start()
+    await wait_until(redelivered, what="the message is delivered again")
+    await fill(bus, 2)
+    await wait_until(lambda: len(seen) == 3, what="the others are handled")
+    assert puller.busy == 1
+    go_on.set()
+    await wait_until(lambda: _is(left(bus), 0), what="all are settled")
+    assert set(seen.values()) == {1}
     await puller.stop(1)
 
 
