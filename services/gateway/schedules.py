@@ -137,7 +137,7 @@ async def list_schedules(parts: GatewayParts, request: Request, caller: RequestC
     """List schedules and webhooks, newest first."""
     visible = [each async for each in _of_tenant(parts, caller.tenant) if caller.may_see(each.request.user_id)]
     newest_first = sorted(visible, key=lambda each: each.created_at, reverse=True)
-    return ScheduleList(schedules=[_listed(request, each) for each in newest_first])
+    return ScheduleList(schedules=[view_of(request, each, is_listed=True) for each in newest_first])
 
 
 @router.get("/v1/schedules/{schedule_id}")
@@ -221,16 +221,18 @@ def _is_webhook(schedule: Schedule) -> bool:
     return schedule.cron is None and schedule.at is None
 
 
-def _listed(request: Request, schedule: Schedule) -> ScheduleView:
-    """Return what a list shows of a schedule: the times of rare ones take milliseconds to find, and runs are large."""
-    view = view_of(request, schedule, next_shown=0)
-    upcoming = [] if schedule.next_at is None else [times.shown(schedule, schedule.next_at)]
-    return view.model_copy(update={"next": upcoming, "run": {"query": schedule.request.query[:_QUESTION_CHARACTERS]}})
+def view_of(request: Request, schedule: Schedule, *, is_listed: bool = False) -> ScheduleView:
+    """Return what is shown of a schedule.
 
-
-def view_of(request: Request, schedule: Schedule, next_shown: int = times.NEXT_SHOWN) -> ScheduleView:
-    """Return what is shown of a schedule. `next_shown`: how many of the next times."""
+    `is_listed`: with one of its next times, and the question alone: times of rare ones take milliseconds to find, and
+    runs are large.
+    """
     requested = schedule.request
+    run: dict[str, Any] = {"query": requested.query[:_QUESTION_CHARACTERS]}
+    upcoming = [] if schedule.next_at is None else [times.shown(schedule, schedule.next_at)]
+    if not is_listed:
+        run = requested.model_dump(mode="json", include=set(_SHOWN), exclude_defaults=True)
+        upcoming = times.next_times(schedule, unix_ms())
     return ScheduleView(
         schedule_id=schedule.schedule_id,
         name=schedule.name,
@@ -239,11 +241,11 @@ def view_of(request: Request, schedule: Schedule, next_shown: int = times.NEXT_S
         time_zone=schedule.time_zone,
         missed=schedule.missed,
         webhook_url=address_of(request, f"/v1/hooks/{schedule.schedule_id}") if _is_webhook(schedule) else None,
-        run=requested.model_dump(mode="json", include=set(_SHOWN), exclude_defaults=True),
+        run=run,
         key_id=requested.key_id,
         user_id=requested.user_id,
         created_at=schedule.created_at,
-        next=times.next_times(schedule, unix_ms(), next_shown),
+        next=upcoming,
         last=None if schedule.last_at is None else times.shown(schedule, schedule.last_at),
         last_run=schedule.last_run,
     )

@@ -140,9 +140,9 @@ def first_after(schedule: Schedule, after: int) -> int | None:
     return next(times_after(schedule, after), None)
 
 
-def next_times(schedule: Schedule, now: int, count: int = NEXT_SHOWN) -> list[str]:
-    """Return the next times in RFC 3339, `count` at most."""
-    return [shown(schedule, at) for at in islice(times_after(schedule, now), count)]
+def next_times(schedule: Schedule, now: int) -> list[str]:
+    """Return the next times in RFC 3339, three at most."""
+    return [shown(schedule, at) for at in islice(times_after(schedule, now), NEXT_SHOWN)]
 
 
 def shown(schedule: Schedule, at: int) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import mimetypes
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -118,18 +118,12 @@ def headers_of(ref: ArtifactRef, part: ByteRange | None = None, *, compressed: b
 
 def streamed(download: Download, part: ByteRange | None, *, compressed: bool) -> StreamingResponse:
     """Return the response that passes on a download. A failure in its middle closes the connection."""
-    chunks = _closed(download)
+    chunks = download.chunks()
     return StreamingResponse(
         gzipped(chunks) if compressed else chunks,
         200 if part is None else 206,
         headers_of(download.ref, part, compressed=compressed),
     )
-
-
-async def _closed(download: Download) -> AsyncIterator[bytes]:
-    async with aclosing(download.chunks()) as chunks:
-        async for chunk in chunks:
-            yield chunk
 
 
 def disposition(kind: str, name: str) -> str:
