@@ -98,9 +98,12 @@ def _seen(scripts: Path) -> Iterator[Seen]:
 
     with subprocess.Popen([node, "browser.mjs", chromium], cwd=scripts, stdin=PIPE, stdout=PIPE, text=True) as browser:
         assert browser.stdout is not None
-        endpoint = browser.stdout.readline().strip()
-        yield seen
-        browser.communicate(timeout=30)
+        try:
+            endpoint = browser.stdout.readline().strip()
+            yield seen
+            browser.communicate(timeout=30)
+        finally:
+            browser.kill()  # Else the end of `with` waits for one that hangs.
 
 
 def test_one_path_through_it(seen: Seen, gateway: str, tmp_path: Path) -> None:

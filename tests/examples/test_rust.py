@@ -12,6 +12,7 @@ from tests.examples.conftest import EXAMPLES
 from tests.runwire.conftest import document, printed, runwire
 from tests.support.builds import build
 from tests.support.needs import needs_program
+from tests.support.server_process import ends_with_block
 from tests.support.up import environment
 from tests.support.waiting import wait_until_blocking
 
@@ -32,11 +33,11 @@ def programs(pytestconfig: pytest.Config) -> Path:
 def serving(programs: Path, up: Path) -> Iterator[None]:
     printed("credentials", "tool", "count_words", "--out", "count_words.json", data=up)
     env = environment(up) | {"RUNWIRE_NATS_CREDENTIALS": str(up / "count_words.json")}
-    with subprocess.Popen([programs / "count_words"], env=env) as process:
+    process = subprocess.Popen([programs / "count_words"], env=env)
+    with ends_with_block(process):
         wait_until_blocking(lambda: "count_words" in printed("tools", data=up), timeout=30, what="it is offered")
         yield
-        process.terminate()
-        assert process.wait(30) == 0
+    assert process.returncode == 0
 
 
 @pytest.mark.usefixtures("serving")

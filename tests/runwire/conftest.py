@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from runwire.cli.app import app
+from tests.support.server_process import ends_with_block
 from tests.support.up import UP_S, environment
 from tests.support.waiting import wait_until_blocking
 
@@ -79,9 +80,6 @@ def slow_tools(up: Path) -> Iterator[None]:
     def are_offered() -> bool:
         return {"ponder", "paint"} <= {line.split()[0] for line in runwire("tools", data=up).stdout.splitlines()}
 
-    try:
+    with ends_with_block(process):
         wait_until_blocking(are_offered, timeout=UP_S, what="both are offered")
         yield
-    finally:
-        process.terminate()
-        process.wait(30)

@@ -1,13 +1,14 @@
 """A server as a process that a test may stop, freeze, kill and start again."""
 
 import abc
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from .forked import die_with_parent
 from .needs import free_port
@@ -15,6 +16,20 @@ from .waiting import wait_until_blocking
 
 #: Seconds; a store of a few gigabytes is read again within the first.
 START_LIMIT, STOP_LIMIT = 40, 15
+
+
+@contextlib.contextmanager
+def ends_with_block(process: subprocess.Popen[Any], within_s: float = 30) -> Iterator[None]:
+    """Ask a process to end after the block. One that does not is killed, and named by the TimeoutExpired."""
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(within_s)
+        finally:
+            process.kill()
+            process.wait()
 
 
 class ServerFailed(RuntimeError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from runwire.local import launch
 
 from .needs import needs_program
+from .server_process import ends_with_block
 from .waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[2]
@@ -35,14 +36,11 @@ def running_up(data: Path, *arguments: str, **more: str) -> Iterator[None]:
         stderr=log,
         cwd=data,
     )
-    try:
+    with log, ends_with_block(process):
         _wait_for_endpoints(data, process)
         yield
-    finally:
         processes = below(process.pid)
-        process.terminate()
-        assert process.wait(30) == 0, (data / "up.log").read_text()
-        log.close()
+    assert process.returncode == 0, (data / "up.log").read_text()
     # Not by its ports: another launcher may have them by now.
     wait_until_blocking(lambda: processes.keys().isdisjoint(running()), what=f"all have ended: {processes}")
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.model_server import Script, Seen, answer, words
 from tests.support.needs import free_port
+from tests.support.server_process import ends_with_block
 from tests.support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,12 +38,9 @@ def provider() -> Iterator[str]:
             return False
         return True
 
-    try:
+    with ends_with_block(process):
         wait_until_blocking(answers, timeout=30, what="the provider takes requests")
         yield address
-    finally:
-        process.terminate()
-        process.wait(10)
 
 
 def ask(address: str, *messages: dict[str, str]) -> str:

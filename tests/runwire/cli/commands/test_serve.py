@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.runwire.conftest import runwire
+from tests.support.server_process import ends_with_block
 from tests.support.up import environment
 from tests.support.waiting import wait_until_blocking
 
@@ -53,9 +54,9 @@ def test_a_file_that_changes_is_served_anew(tmp_path: Path) -> None:
     with (
         log.open("w") as out,
         subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path), stdout=out, stderr=out) as process,
+        ends_with_block(process),
     ):
         wait_until_blocking(lambda: "SyntaxError" in log.read_text(), timeout=60, what="it says what is wrong")
         own.write_text(TOOLS)
         wait_until_blocking(lambda: "vague has no description" in log.read_text(), timeout=60, what="it is loaded")
-        process.terminate()
-        assert process.wait(60) == 130
+    assert process.returncode == 130
