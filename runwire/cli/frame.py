@@ -274,25 +274,20 @@ class Contexts:
         return self.known[name]
 
 
-def chosen(url: str | None) -> Context | None:
-    """The context of a command: the named one, else the current one unless a URL is given. Raises BadParameter."""
-    name = os.environ.get("RUNWIRE_CONTEXT")
-    if name and url:
-        raise typer.BadParameter("give a context or a URL (--url, RUNWIRE_URL), not both")
-    contexts = Contexts.read() if name or not url else Contexts()
-    return contexts.named(name) if name else contexts.known.get(contexts.current or "")
-
-
 def _file() -> Path:
     return Path(typer.get_app_dir("runwire")) / "contexts.json"
 
 
 def gateway_of(url: str | None, api_key: str | None = None) -> tuple[str, str | None]:
-    """The gateway that the user named, by a URL or a context, else the one of the data folder, else the default.
+    """The gateway that the user named, by a context or a URL, and its key.
 
-    And its key. Raises BadParameter.
+    Else it is that of the current context, of the data folder, or the default. Raises BadParameter.
     """
-    if (context := chosen(url)) is not None:
+    name = os.environ.get("RUNWIRE_CONTEXT")
+    if name and url:
+        raise typer.BadParameter("give a context or a URL (--url, RUNWIRE_URL), not both")
+    contexts = Contexts.read() if name or not url else Contexts()
+    if context := contexts.named(name) if name else contexts.known.get(contexts.current or ""):
         return context.url, context.api_key or api_key
     return url or remembered(data_dir()).get("url") or _DEFAULT_URL, api_key
 

@@ -64,6 +64,15 @@ class Connection:
 
     async def open(self) -> None:
         """Connect, however long it takes. Raises InvalidCredential."""
+
+        async def on_disconnected() -> None:
+            self.denied_tools.clear()
+            self._on_disconnect()
+
+        async def on_reconnected() -> None:
+            self._logged.clear()
+            logger.info("connected to NATS again")
+
         options: dict[str, Any] = {
             "servers": self._login.servers,
             "name": "runwire-tools",
@@ -76,8 +85,8 @@ class Connection:
             "user": lambda: self._login.credential().user,
             "password": lambda: self._login.credential().password,
             "error_cb": self._on_error,
-            "disconnected_cb": self._on_disconnected,
-            "reconnected_cb": self._on_reconnected,
+            "disconnected_cb": on_disconnected,
+            "reconnected_cb": on_reconnected,
         }
         await self.client.connect(**options)
 
@@ -165,14 +174,6 @@ class Connection:
             return f"its certificate is not accepted: {error.verify_message}{remedy}"
         hint = "; it is tried again until it answers" if isinstance(error, OSError) else ""
         return f"{error!r}{hint}"
-
-    async def _on_disconnected(self) -> None:
-        self.denied_tools.clear()
-        self._on_disconnect()
-
-    async def _on_reconnected(self) -> None:
-        self._logged.clear()
-        logger.info("connected to NATS again")
 
 
 def _not_allowed(user: str, tools: Iterable[str]) -> str:
