@@ -12,7 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
-from contracts.runs.requests import RunStatus
 from contracts.wire.faults import Code, Fault
 
 MEDIA_TYPE = "application/problem+json"
@@ -310,13 +309,6 @@ class ToolFailed(Problem):
         super().__init__(
             fault.reason, headers={"Retry-After": "2"} if self.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
         )
-
-    @classmethod
-    def of_run(cls, status: RunStatus) -> "ToolFailed":
-        """Return the problem of a call that ended without a result."""
-        warnings = status.payload.warnings if status.payload is not None else []
-        reason = "; ".join(warnings) or f"the call has ended: {status.status}"
-        return cls(Fault(code="tool_error", reason=reason, tool_code=status.code or status.reason))
 
 
 class RangeNotSatisfiable(Problem):

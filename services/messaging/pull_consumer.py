@@ -16,7 +16,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import orjson
 import structlog
@@ -79,17 +78,11 @@ MESSAGE_AGE_SECONDS = Histogram(
 SLOTS_TAKEN = Gauge("runwire_messages_in_progress", "Messages that are handled now, by consumer", ["consumer"])
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """What the reply subject of a delivered message says. `stored_ns`: Unix ns by the clock of the server."""
-
-    stream: str
-    number: int
-    sequence: int
-    stored_ns: int
+Place = tuple[str, int, int, int]
+"""Of a delivered message: its stream, the number of the delivery, its sequence, and when it was stored, in Unix ns."""
 
 
-def delivered(reply: str) -> Delivered:
+def place_of(reply: str) -> Place:
     """Parse the reply subject of a delivery.
 
     It is `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<number>.<sequence>.<consumer sequence>.<ns>.<pending>`.
@@ -97,7 +90,7 @@ def delivered(reply: str) -> Delivered:
     """
     tokens = reply.split(".")
     stream, _, number, sequence, _, at_ns = tokens[2 if len(tokens) == _SHORT_ACK_TOKENS else 4 :][:6]
-    return Delivered(stream, int(number), int(sequence), int(at_ns))
+    return stream, int(number), int(sequence), int(at_ns)
 
 
 class Delivery:
@@ -109,13 +102,12 @@ class Delivery:
 
     __slots__ = ("data", "headers", "number", "owner", "reply", "sequence", "stored_ns", "stream", "subject")
 
-    def __init__(self, message: Msg, of: Delivered | None = None) -> None:
-        of = of or delivered(message.reply)
+    def __init__(self, message: Msg, place: Place | None = None) -> None:
         self.reply = message.reply
         self.subject = message.subject
         self.data = message.data
         self.headers: dict[str, str] = message.headers or {}
-        self.stream, self.number, self.sequence, self.stored_ns = of.stream, of.number, of.sequence, of.stored_ns
+        self.stream, self.number, self.sequence, self.stored_ns = place or place_of(message.reply)
         self.owner = f"{self.stream}:{self.sequence}"
 
     @classmethod
@@ -125,7 +117,7 @@ class Delivery:
         at_ns = int(unix_seconds(headers["Nats-Time-Stamp"]) * 1e9)
         client = message._client  # noqa: SLF001, it takes no other
         original = Msg(client, subject=headers["Nats-Subject"], data=message.data, headers=headers)
-        return cls(original, Delivered(stream, 2, int(headers["Nats-Sequence"]), at_ns))
+        return cls(original, (stream, 2, int(headers["Nats-Sequence"]), at_ns))
 
 
 Handler = Callable[[Delivery], Awaitable[bool]]

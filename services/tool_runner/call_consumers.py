@@ -187,11 +187,6 @@ class CallConsumers:
         await cancelled(self._checking)
         await asyncio.gather(*(pull.stop(grace_s) for pull in self._pulling.values()))
 
-    @property
-    def tools(self) -> list[str]:
-        """The tools whose calls this process takes."""
-        return sorted(self._pulling)
-
     async def open(self, spec: ToolSpec) -> None:
         """Ensure that calls of the tool are taken, with the concurrency it declares. Raises Misconfigured."""
         config = consumer(

@@ -3,7 +3,7 @@
 from nats.aio.msg import Msg
 
 from contracts.wire import subjects
-from services.messaging.pull_consumer import Delivered, Delivery
+from services.messaging.pull_consumer import Delivery
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, answer
 from tests.support.waiting import wait_until
@@ -27,7 +27,7 @@ async def test_a_first_delivery_that_begins_late_leaves_what_was_acknowledged(
     await wait_until(is_acknowledged, what="the request is acknowledged")
     stream, _, sequence = asked.by.partition(":")
     message = Msg(planning.bus.nc, subject, "", started.request.model_dump_json().encode())
-    late = Delivery(message, Delivered(stream, 1, int(sequence), 0))
+    late = Delivery(message, (stream, 1, int(sequence), 0))
     assert planning.planner is not None
     assert await planning.planner.on_message(late) is False
     story = await planning.ended(run)

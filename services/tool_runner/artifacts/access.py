@@ -66,7 +66,7 @@ class StoreAccess:
     def __init__(self, bus: Bus, call: CallRequested, watch: RunWatch) -> None:
         self.bus = bus
         self.call = call
-        self._watch = watch
+        self.watch = watch
 
     def client(self, until: float) -> ArtifactClient:
         """Return a client with the time that is left, or that the run's deadline leaves."""
@@ -74,10 +74,6 @@ class StoreAccess:
         if self.call.deadline_at is not None:
             left_s = min(left_s, (self.call.deadline_at - unix_ms()) / 1000)
         return ArtifactClient(self.bus, patience_s=max(left_s, _MIN_PATIENCE_S))
-
-    async def unless_ended(self, work: Awaitable[T]) -> T:
-        """Return the result of `work`. Raises RunEnded as soon as the run ends."""
-        return await self._watch.unless_ended(work)
 
     async def for_each(
         self,
@@ -95,7 +91,7 @@ class StoreAccess:
 
         working = [asyncio.create_task(one(path, each)) for path, each in given.items()]
         try:
-            return dict(zip(given, await self.unless_ended(asyncio.gather(*working)), strict=True))
+            return dict(zip(given, await self.watch.unless_ended(asyncio.gather(*working)), strict=True))
         finally:
             for task in working:
                 task.cancel()
@@ -203,8 +199,8 @@ async def resolve(access: StoreAccess, spec: ToolSpec, patience_s: float) -> dic
     given = {name: value for name, value in call.args.items() if name not in kept}
     try:
         for ref in _references(kept):
-            await access.unless_ended(_check_owner(client, call, ref.artifact_id))
-        parts = await access.unless_ended(_parts(client, call, given, max_bytes))
+            await access.watch.unless_ended(_check_owner(client, call, ref.artifact_id))
+        parts = await access.watch.unless_ended(_parts(client, call, given, max_bytes))
     except ArtifactTooLarge as error:
         raise InvalidArguments(
             f"the artifacts in the arguments are too large to be passed to a tool: {error.reason}"

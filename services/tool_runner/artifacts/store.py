@@ -177,7 +177,7 @@ class CallArtifacts:
             return await store_value(client, call, path, data, Description(artifact_type=types.get(path)))
 
         cleaning = self._images.clean(call.tool, call.tenant, artifacts, client, put)
-        return await self._or_call_failed(self._access.unless_ended(cleaning))
+        return await self._or_call_failed(self._access.watch.unless_ended(cleaning))
 
     async def store(
         self,
