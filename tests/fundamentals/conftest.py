@@ -134,3 +134,10 @@ def model(model_server: ModelServer) -> Iterator[ModelServer]:
 
 async def _are_offered(client: Client) -> bool:
     return {tool.name for tool in await client.tools()} >= OFFERED
+
+
+async def until(client: Client, run_id: str, kind: str) -> None:
+    """Follow a run until an event of this type comes."""
+    async for event in client.follow(run_id):
+        if event.type == kind:
+            return

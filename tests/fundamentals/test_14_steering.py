@@ -6,17 +6,10 @@ import pytest
 from runwire import Client
 from runwire.errors import RunAlreadyEnded
 from runwire.events import Chunk, InputAdded
-from tests.fundamentals.conftest import ACME_KEY, ANN_KEY, KEYED_GATEWAY
+from tests.fundamentals.conftest import ACME_KEY, ANN_KEY, KEYED_GATEWAY, until
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
-
-
-async def until(client: Client, run_id: str, kind: str) -> None:
-    """Follow a run until an event of this type comes."""
-    async for event in client.follow(run_id):
-        if event.type == kind:
-            return
 
 
 async def test_a_text_takes_effect_at_the_next_decision(client: Client, model: ModelServer) -> None:

@@ -7,14 +7,8 @@ import httpx
 
 from runwire import Client
 from runwire.events import Chunk
+from tests.fundamentals.conftest import until
 from tests.support.model_server import ModelServer, Say, action, answer, words
-
-
-async def until(client: Client, run_id: str, kind: str) -> None:
-    """Follow a run until an event of this type comes."""
-    async for event in client.follow(run_id):
-        if event.type == kind:
-            return
 
 
 async def test_cancel_ends_a_run_at_once(client: Client) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from contracts.runs.requests import RunRequested
 from contracts.sessions.schedules import MAX_WEBHOOK_BYTES
-from contracts.wire import keys, subjects
+from contracts.wire import keys
 from contracts.wire.names import new_id, started_run_id
 from services.gateway import schedules
 from services.gateway.auth.key_lines import new_key
@@ -21,7 +20,7 @@ from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from tests.gateway.test_auth import bearer
 from tests.gateway.test_schedules import created
-from tests.support.gateways import Served, disconnect, serving
+from tests.support.gateways import Served, disconnect, requested, serving
 from tests.support.nats_server import NatsServer
 
 
@@ -39,12 +38,6 @@ async def deliver(served: Served, made: dict[str, Any], body: bytes = b"{}", **s
     return await served.http.post(made["webhook_url"], content=body, headers=headers)
 
 
-async def requested(bus: Bus, tenant: str, run: str) -> RunRequested:
-    found = await bus.last_from_leader(subjects.REQUESTS, subjects.request(tenant, run))
-    assert found is not None
-    return RunRequested.model_validate_json(found[1])
-
-
 async def test_a_delivery_starts_a_run_without_a_key(shared_nats: NatsServer, bus: Bus) -> None:
     """As the key that made the webhook would; the body is data for the model."""
     key, line = new_key("ann", {"name": "hooks", "user": "eva"})
@@ -56,7 +49,7 @@ async def test_a_delivery_starts_a_run_without_a_key(shared_nats: NatsServer, bu
         assert answer.status_code == 202, answer.text
         started = started_run_id("ann", made["schedule_id"], "msg_1")
         assert answer.json()["run_id"] == started
-        request = await requested(bus, "ann", started)
+        request = await requested(bus, started, "ann")
         assert request.llm_context == {"site": "north", "webhook": {"alarm": 7}}
         assert (request.key_id, request.user_id, request.is_user_pinned) == ("hooks", "eva", True)
         assert (request.schedule_id, request.tool_context) == (made["schedule_id"], {"token": "x"})

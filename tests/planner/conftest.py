@@ -11,6 +11,7 @@ from contracts.artifacts import ImageRef
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from contracts.wire.faults import Fault
+from services.messaging.connection import Bus
 from tests.support.buses import provisioned
 from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
@@ -27,6 +28,13 @@ TEXT = {"type": "object", "properties": {"q": {"type": "string"}}, "required": [
 def provider() -> Iterator[ModelServer]:
     with ModelServer() as running:
         yield running
+
+
+@pytest.fixture
+async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
+    """A planner's connection to a server with all streams."""
+    async with provisioned(nats_server.url, "planner") as found:
+        yield found
 
 
 @pytest.fixture

@@ -112,6 +112,13 @@ async def serving(nats_url: str, *, accept_wait_s: float = 3.0, **settings: Any)
             await task
 
 
+async def requested(bus: Bus, run: str, tenant: str = "default") -> RunRequested:
+    """The request of an accepted run, as a planner finds it."""
+    message = await bus.last_from_leader(subjects.REQUESTS, subjects.request(tenant, run))
+    assert message is not None
+    return RunRequested.model_validate_json(message[1])
+
+
 Heard = AsyncIterator[ServerSentEvent]
 
 

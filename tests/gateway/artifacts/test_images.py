@@ -16,7 +16,7 @@ from contracts.wire.names import image_id, new_id, run_id_for_key
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.catalogue import key_subject
-from tests.support.gateways import Served, serving
+from tests.support.gateways import Served, requested, serving
 from tests.support.images import CANARY, FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, with_metadata
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
@@ -31,11 +31,9 @@ async def ask(http: httpx.AsyncClient, *images: dict[str, Any], key: str | None 
     return await http.post("/v1/runs", json={"query": "what is it?", "images": images, **more}, headers=headers)
 
 
-async def requested(bus: Bus, answer: httpx.Response) -> RunRequested:
+async def accepted(bus: Bus, answer: httpx.Response) -> RunRequested:
     assert answer.status_code == 202, answer.text
-    message = await bus.last(subjects.REQUESTS, subjects.request("default", answer.json()["run_id"]))
-    assert message is not None
-    return RunRequested.model_validate_json(message.data)
+    return await requested(bus, answer.json()["run_id"])
 
 
 async def bytes_of(store: Store, image: ImageRef) -> bytes:
@@ -69,7 +67,7 @@ async def test_an_image_is_stored_without_metadata(served: Served, store: Store,
             stored = await served.http.post("/v1/artifacts", files={"file": (f"holiday.{kind}", data, mime_type)})
             image = {"artifact_id": stored.json()["artifact_id"]}
 
-    request = await requested(bus, await ask(served.http, {**image, "detail": "low"}, session_id=session))
+    request = await accepted(bus, await ask(served.http, {**image, "detail": "low"}, session_id=session))
 
     (ref,) = request.images
     assert (ref.mime_type, ref.filename, ref.detail) == (mime_type, f"holiday.{kind}", "low")
@@ -94,7 +92,7 @@ async def test_an_image_is_stored_without_metadata(served: Served, store: Store,
 async def test_an_image_is_stored_upright(served: Served, store: Store, bus: Bus, kind: str, orientation: int) -> None:
     """As a camera wanted it to be shown; models do not read EXIF."""
     image = {"data": data_url(with_metadata(kind, orientation), f"image/{kind}")}
-    (ref,) = (await requested(bus, await ask(served.http, image))).images
+    (ref,) = (await accepted(bus, await ask(served.http, image))).images
     seen = {2: "lrwb", 3: "bwrl", 4: "wblr", 5: "rwbl", 6: "wrlb", 7: "blrw", 8: "lbwr"}.get(orientation, "rlbw")
     assert [corner[0] for corner in corners(await bytes_of(store, ref))] == list(seen)
 
@@ -102,7 +100,7 @@ async def test_an_image_is_stored_upright(served: Served, store: Store, bus: Bus
 @pytest.mark.parametrize("kind", ["png", "webp", "gif"])
 async def test_of_an_animation_the_first_frame_is_kept(served: Served, store: Store, bus: Bus, kind: str) -> None:
     """Models see one."""
-    (ref,) = (await requested(bus, await ask(served.http, {"data": data_url(animated(kind), f"image/{kind}")}))).images
+    (ref,) = (await accepted(bus, await ask(served.http, {"data": data_url(animated(kind), f"image/{kind}")}))).images
     kept = await bytes_of(store, ref)
     assert corners(kept) == UPRIGHT
     with Image.open(BytesIO(kept)) as image:
@@ -126,7 +124,7 @@ async def test_pixels_stay_as_they_are(served: Served, store: Store, bus: Bus) -
     drawings += [("gif", paletted), ("jpeg", drawn().convert("L")), ("webp", clear)]
     images = [(kind, encoded(image, kind)) for kind, image in drawings]
     answer = await ask(served.http, *({"data": data_url(data, f"image/{kind}")} for kind, data in images))
-    for ref, (kind, data) in zip((await requested(bus, answer)).images, images, strict=True):
+    for ref, (kind, data) in zip((await accepted(bus, answer)).images, images, strict=True):
         with Image.open(BytesIO(await bytes_of(store, ref))) as kept, Image.open(BytesIO(data)) as given:
             assert kept.mode == given.mode
             if kind != "jpeg":
@@ -139,7 +137,7 @@ async def test_an_image_with_large_text_metadata_is_accepted(served: Served, sto
     info.add_text("document", CANARY * 400_000, zip=True)
     info.add_itxt("drawing", CANARY * 400_000, zip=True)
     image = {"data": data_url(encoded(drawn(), "png", pnginfo=info), "image/png")}
-    (ref,) = (await requested(bus, await ask(served.http, image))).images
+    (ref,) = (await accepted(bus, await ask(served.http, image))).images
     with Image.open(BytesIO(await bytes_of(store, ref))) as kept:
         assert (kept.tobytes(), kept.info) == (drawn().tobytes(), {})
 
@@ -147,7 +145,7 @@ async def test_an_image_with_large_text_metadata_is_accepted(served: Served, sto
 async def test_colours_for_print_become_those_of_screens(served: Served, store: Store, bus: Bus) -> None:
     """A JPEG of four inks."""
     (ref,) = (
-        await requested(
+        await accepted(
             bus, await ask(served.http, {"data": data_url(encoded(drawn().convert("CMYK"), "jpeg"), "image/jpeg")})
         )
     ).images
@@ -160,17 +158,17 @@ async def test_colours_for_print_become_those_of_screens(served: Served, store: 
 async def test_an_image_that_came_in_before_is_taken_as_it_is(served: Served, store: Store, bus: Bus) -> None:
     """Nothing is read and stored again, and uploads cannot use the namespace of input images."""
     (first,) = (
-        await requested(bus, await ask(served.http, {"data": data_url(with_metadata("png"), "image/png")}))
+        await accepted(bus, await ask(served.http, {"data": data_url(with_metadata("png"), "image/png")}))
     ).images
     (again,) = (
-        await requested(bus, await ask(served.http, {"artifact_id": first.artifact_id, "detail": "high"}))
+        await accepted(bus, await ask(served.http, {"artifact_id": first.artifact_id, "detail": "high"}))
     ).images
     assert (again.artifact_id, again.detail) == (first.artifact_id, "high")
     forged = await served.http.post("/v1/artifacts", content=with_metadata("png"), params={"namespace": INPUT_IMAGE})
     refused(forged, "invalid_input", "namespace")
     # A tool of that name: what it returned is a result, and was never cleaned.
     result = await store.client.put("default", with_metadata("png"), namespace=INPUT_IMAGE, json_type="bytes")
-    (cleaned,) = (await requested(bus, await ask(served.http, {"artifact_id": result.artifact_id}))).images
+    (cleaned,) = (await accepted(bus, await ask(served.http, {"artifact_id": result.artifact_id}))).images
     assert cleaned.artifact_id != result.artifact_id
 
 
@@ -181,7 +179,7 @@ async def test_a_repeated_question_stores_nothing_twice(served: Served, store: S
     answers.append(await ask(served.http, image, key=key))
     assert {answer.content for answer in answers} == {answers[0].content}
     run = run_id_for_key("default", key)
-    assert (await requested(bus, answers[0])).run_id == run
+    assert (await accepted(bus, answers[0])).run_id == run
     assert len((await store.client.list("default", run=run)).artifacts) == 1
     other = await ask(served.http, {"data": data_url(encoded(drawn((20, 20)), "png"), "image/png")}, key=key)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
@@ -191,7 +189,7 @@ async def test_a_repeated_question_stores_nothing_twice(served: Served, store: S
 @pytest.mark.usefixtures("store")
 async def test_questions_without_images_keep_their_digest(served: Served, bus: Bus) -> None:
     """So a key that was used before images existed still fits."""
-    request = await requested(bus, await ask(served.http))
+    request = await accepted(bus, await ask(served.http))
     assert request.body_sha256 == hashlib.sha256(b'{"limits":{},"query":"what is it?"}').hexdigest()
 
 
@@ -227,9 +225,9 @@ async def test_an_image_of_a_session_is_shown_in_that_session_alone(served: Serv
         reason = refused(await ask(served.http, image, **elsewhere), "invalid_input", "images.0.artifact_id")
         assert "belongs to another session" in reason
         assert mine not in reason
-    (kept,) = (await requested(bus, await ask(served.http, image, session_id=mine))).images
+    (kept,) = (await accepted(bus, await ask(served.http, image, session_id=mine))).images
     again = {"artifact_id": kept.artifact_id}
-    assert (await requested(bus, await ask(served.http, again, session_id=mine))).images == [kept]
+    assert (await accepted(bus, await ask(served.http, again, session_id=mine))).images == [kept]
     refused(await ask(served.http, again, session_id=other), "invalid_input", "images.0.artifact_id")
     chat = await served.http.post("/chat", json={"query": "?", "images": [image], "session_id": other})
     refused(chat, "invalid_input", "images.0.artifact_id")
@@ -237,7 +235,7 @@ async def test_an_image_of_a_session_is_shown_in_that_session_alone(served: Serv
     uploaded = await served.http.post("/v1/artifacts", content=with_metadata("png"), headers=png)
     for everywhere in ({"session_id": mine}, {"session_id": other}, {}):
         image = {"artifact_id": uploaded.json()["artifact_id"]}
-        (copied,) = (await requested(bus, await ask(served.http, image, **everywhere))).images
+        (copied,) = (await accepted(bus, await ask(served.http, image, **everywhere))).images
         assert (await store.client.head("default", copied.artifact_id)).session_id == everywhere.get("session_id")
 
 
@@ -304,7 +302,7 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
         {"model": "x/lenient", "agent": "strict"},
     ):
         assert (await ask(served.http, image, **choice)).status_code == 422, choice
-    request = await requested(bus, await ask(served.http, image, model="x/short", vision="lenient"))
+    request = await accepted(bus, await ask(served.http, image, model="x/short", vision="lenient"))
     assert request.vision == "lenient"
     assert refused(await ask(served.http, vision="blurred"), "invalid_input", "vision")
 
@@ -348,9 +346,7 @@ async def test_a_chat_takes_images_too(served: Served, bus: Bus) -> None:
         return await bus.last(subjects.REQUESTS, subjects.request("default", run)) is not None
 
     await wait_until(stored, what="the run was asked for")
-    message = await bus.last(subjects.REQUESTS, subjects.request("default", run))
-    assert message is not None
-    assert RunRequested.model_validate_json(message.data).images[0].mime_type == "image/jpeg"
+    assert (await requested(bus, run)).images[0].mime_type == "image/jpeg"
     await served.http.post(f"/v1/runs/{run}/cancel")
     waiting.cancel()
 

@@ -22,7 +22,7 @@ from services.gateway.settings import GatewaySettings
 from services.messaging.connection import Bus
 from services.shared.images.cleaner import ImageCleaner, ImageRefused
 from services.shared.images.worker import Limits
-from tests.gateway.artifacts.test_images import ask, refused, requested
+from tests.gateway.artifacts.test_images import accepted, ask, refused
 from tests.support.gateways import GatewayProcess, Served, serving
 from tests.support.image_workers import outcomes
 from tests.support.images import (
@@ -156,7 +156,7 @@ async def test_limits_of_a_question(shared_nats: NatsServer, bus: Bus) -> None:
     # What comes after an image's end is no part of it.
     heavy = {"data": data_url(encoded(drawn(), "png") + noise, "image/png")}
     async with serving(shared_nats.url, **limits) as served:
-        request = await requested(bus, await ask(served.http, heavy, heavy, image))
+        request = await accepted(bus, await ask(served.http, heavy, heavy, image))
         assert len({ref.artifact_id for ref in request.images}) == 3
         assert "at most 3" in refused(await ask(served.http, *[image] * 4), "invalid_input", "images")
         assert "40000" in refused(
@@ -191,7 +191,7 @@ async def test_an_image_as_large_as_is_taken(served: Served, store: Store, bus: 
         assert (await served.http.get("/v1/tools")).status_code == 200
         slowest = max(slowest, time.monotonic() - began)
         await asyncio.sleep(0.005)
-    (ref,) = (await requested(bus, await asking)).images
+    (ref,) = (await accepted(bus, await asking)).images
     assert (await store.client.head("default", ref.artifact_id)).ref.size > 9 << 20
     assert slowest < 2
 
@@ -347,7 +347,7 @@ async def test_no_bytes_where_they_do_not_belong(process: GatewayProcess, bus: B
                 assert answer.status_code in {202, 422}, answer.text
                 said.append(answer.content)
                 if answer.status_code == 202:
-                    requests.append((await requested(bus, answer)).model_dump_json().encode())
+                    requests.append((await accepted(bus, answer)).model_dump_json().encode())
         said.append((await http.post("/v1/runs", content=b'{"images": [{"data": "' + sound.encode())).content)
     traces = [CANARY.encode(), image[40:60], *(sound[at : at + 24].encode() for at in range(30, len(sound) - 30))]
     assert len(requests) == 1

@@ -14,7 +14,7 @@ from services.gateway.auth.key_lines import new_key
 from services.gateway.runs import quota
 from services.messaging.connection import Bus
 from tests.support.buses import provisioned
-from tests.support.gateways import Served, serving
+from tests.support.gateways import Served, requested, serving
 from tests.support.nats_server import NatsServer
 
 KEYS = {
@@ -42,9 +42,7 @@ async def ask(served: Served, name: str, path: str = "/v1/runs", **body: Any) ->
 
 async def stored(bus: Bus, answer: httpx.Response) -> RunRequested:
     assert answer.status_code == 202, answer.text
-    message = await bus.last(subjects.REQUESTS, subjects.request("acme", answer.json()["run_id"]), 3)
-    assert message is not None
-    return RunRequested.model_validate_json(message.data)
+    return await requested(bus, answer.json()["run_id"], "acme")
 
 
 def is_refused(answer: httpx.Response) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from contracts.runs.pages import PayloadProposed
-from contracts.runs.requests import RunRequested
 from contracts.sessions.proposals import ProposalPlace
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id, own_session_id
@@ -19,7 +18,7 @@ from services.gateway.auth.key_lines import new_key
 from services.gateway.runs.quota import open_runs
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from tests.support.gateways import Served, Writer, serving, unconnected_routes
+from tests.support.gateways import Served, Writer, requested, serving, unconnected_routes
 from tests.support.images import with_metadata
 from tests.support.nats_server import NatsServer
 from tests.support.session_writer import SessionWriter
@@ -187,7 +186,9 @@ async def test_no_route_changes_a_run_that_the_key_could_not_start(keyed: Served
         answer = await keyed.http.post("/v1/runs", json=question, headers=bearer(name))
         assert answer.status_code == status, answer.text
     own = answer.json()["run_id"]
-    assert (await stored_request(things.begun.bus, own)).may_change == own, "it waits for the turn, whoever has it then"
+    assert (await requested(things.begun.bus, own, TENANT)).may_change == own, (
+        "it waits for the turn, whoever has it then"
+    )
     assert (await keyed.http.post(f"/v1/runs/{own}/cancel", headers=bearer(name))).status_code == 202
 
 
@@ -265,7 +266,7 @@ async def test_a_run_of_a_pinned_key_is_its_users(keyed: Served, bus: Bus) -> No
     for more in ({}, {"user_id": "adam"}):
         answer = await keyed.http.post("/v1/runs", json={"query": "q", **more}, headers=bearer("adam"))
         assert answer.status_code == 202
-        stored = await stored_request(bus, answer.json()["run_id"])
+        stored = await requested(bus, answer.json()["run_id"], TENANT)
         assert (stored.user_id, stored.is_user_pinned, stored.key_id) == ("adam", True, "adam")
     now = await open_runs(bus, TENANT)
     for route in ("/v1/runs", "/chat"):
@@ -275,14 +276,8 @@ async def test_a_run_of_a_pinned_key_is_its_users(keyed: Served, bus: Bus) -> No
     assert len(now) == len(before) + 2
     assert await open_runs(bus, TENANT) == now
     free = await keyed.http.post("/v1/runs", json={"query": "q", "user_id": "anybody"}, headers=bearer("acme"))
-    stored = await stored_request(bus, free.json()["run_id"])
+    stored = await requested(bus, free.json()["run_id"], TENANT)
     assert (stored.user_id, stored.is_user_pinned) == ("anybody", False)
-
-
-async def stored_request(bus: Bus, run: str) -> RunRequested:
-    message = await bus.last(subjects.REQUESTS, subjects.request(TENANT, run), 3)
-    assert message is not None
-    return RunRequested.model_validate_json(message.data)
 
 
 async def test_idempotency_keys_belong_to_the_user(keyed: Served) -> None:

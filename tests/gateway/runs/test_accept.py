@@ -12,7 +12,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from contracts.runs.events import Done
-from contracts.runs.requests import RunInput, RunRequested
+from contracts.runs.requests import RunInput
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from runwire.client import Client
@@ -21,17 +21,11 @@ from services.gateway.edge.routing import RequestIds
 from services.gateway.runs.accept import run_request
 from services.messaging.connection import Bus
 from services.messaging.reads import DirectReader
-from tests.support.gateways import Served, Writer
+from tests.support.gateways import Served, Writer, requested
 from tests.support.waiting import wait_until
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 TRACEPARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
-
-
-async def stored(bus: Bus, run: str) -> RunRequested:
-    message = await bus.last(subjects.REQUESTS, subjects.request("default", run))
-    assert message is not None
-    return RunRequested.model_validate_json(message.data)
 
 
 async def ask(served: Served, body: dict[str, Any], key: str | None = None) -> httpx.Response:
@@ -62,7 +56,7 @@ async def test_an_accepted_run_is_stored_with_its_whole_request(served: Served, 
         "ticket_url": f"/v1/runs/{run}/ticket",
     }
     assert answer.headers["location"] == f"/v1/runs/{run}"
-    request = await stored(bus, run)
+    request = await requested(bus, run)
     assert (request.query, request.agent, request.session_id) == ("why is the sky blue?", "physics", "s1")
     assert request.llm_context == body["llm_context"]
     assert request.tool_context == {"token": "t"}
@@ -77,7 +71,7 @@ async def test_the_trace_of_the_caller_goes_on(served: Served, bus: Bus) -> None
         ("nonsense", None),
     ):
         answer = await served.http.post("/v1/runs", json={"query": "x"}, headers={"traceparent": parent})
-        found = (await stored(bus, answer.json()["run_id"])).trace_id
+        found = (await requested(bus, answer.json()["run_id"])).trace_id
         assert found == expected or (expected is None and len(found) == 32 and found != "0" * 32)
 
 
@@ -103,7 +97,7 @@ async def test_the_ids_of_the_caller(
     asking = asyncio.create_task(served.http.post(path, json={"query": "x"}, headers=sent))
     await wait_until(lambda: bus.last(subjects.REQUESTS, subjects.request("default", run)), what="it is stored")
     asking.cancel()
-    found = await stored(bus, run)
+    found = await requested(bus, run)
     assert found.request_id == request_id
     assert found.trace_id == trace or (trace is None and re.fullmatch("[0-9a-f]{32}", found.trace_id))
 
@@ -119,14 +113,14 @@ async def test_ids_are_no_part_of_the_body(served: Served, bus: Bus) -> None:
         for request_id in ("first", "second")
     }
     (run,) = runs
-    assert (await stored(bus, run)).request_id == "first"
+    assert (await requested(bus, run)).request_id == "first"
 
 
 async def test_the_client_sends_ids(served: Served, bus: Bus) -> None:
     """Those that the gateway would ignore are an error."""
     async with Client(str(served.http.base_url)) as client:
         run = await client.start("x", request_id="req-789", trace_id="trace-012")
-        found = await stored(bus, run)
+        found = await requested(bus, run)
         assert (found.request_id, found.trace_id) == ("req-789", "trace-012")
         refused: tuple[dict[str, Any], ...] = ({"request_id": "two words"}, {"trace_id": ""}, {"request_id": "é"})
         for wrong in refused:
@@ -166,7 +160,7 @@ async def test_a_key_is_remembered_as_long_as_the_run_is(served: Served, bus: Bu
     first = await ask(served, {"query": "buy"}, key)
     run = first.json()["run_id"]
     writer = Writer(bus, run=run)
-    await writer.open(**(await stored(bus, run)).model_dump())
+    await writer.open(**(await requested(bus, run)).model_dump())
     await bus.api("STREAM.PURGE.REQUESTS", {"filter": subjects.request("default", run)})
     assert (await ask(served, {"query": "buy"}, key)).content == first.content
     await writer.done()
@@ -189,7 +183,7 @@ async def test_of_many_at_once_with_one_key_and_two_bodies_one_body_wins(served:
     asked = [{"query": "left" if n % 2 else "right"} for n in range(20)]
     answers = await asyncio.gather(*(ask(served, body, "race") for body in asked))
     run = hashlib.sha256(b"default\nrace").hexdigest()[:32]
-    won = (await stored(bus, run)).query
+    won = (await requested(bus, run)).query
     for body, answer in zip(asked, answers, strict=True):
         assert answer.status_code == (202 if body["query"] == won else 409)
 
@@ -202,7 +196,7 @@ async def test_a_request_that_is_still_unread_is_accepted_and_a_full_queue_is_no
     run = first.json()["run_id"]
     # As after the window in which the server remembers message ids.
     await served.parts.writer.store(subjects.request("default", run), b"{}", "another-message-id")
-    assert (await stored(bus, run)).query == "x"
+    assert (await requested(bus, run)).query == "x"
     messages = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["messages"]
     await bus.api("STREAM.UPDATE.REQUESTS", {**limit, "max_msgs": messages})
     try:
@@ -305,7 +299,7 @@ async def test_requests_with_one_key_at_the_same_time_are_followed_from_the_begi
     run = hashlib.sha256(b"default\nfollowed-together").hexdigest()[:32]
     writer = Writer(bus, run=run)
     await wait_until(lambda: bus.last(subjects.REQUESTS, subjects.request("default", run)), what="one is stored")
-    await writer.open(**(await stored(bus, run)).model_dump())
+    await writer.open(**(await requested(bus, run)).model_dump())
     await writer.done()
     texts = {answer.text for answer in await asyncio.gather(*asking)}
     assert len(texts) == 1
@@ -337,10 +331,10 @@ async def test_what_a_request_says_of_its_conversation_is_stored(served: Served,
         "queue_timeout_s": 60,
         "memory": {"recent_turns": 3, "max_tokens": None, "summary_model": None},
     }
-    request = await stored(bus, (await ask(served, body)).json()["run_id"])
+    request = await requested(bus, (await ask(served, body)).json()["run_id"])
     assert (request.on_busy, request.on_paused, request.queue_timeout_s) == ("steer", "queue", 60)
     assert request.memory == {"recent_turns": 3, "summary_model": None}
-    assert (await stored(bus, (await ask(served, {"query": "x"})).json()["run_id"])).memory == {}
+    assert (await requested(bus, (await ask(served, {"query": "x"})).json()["run_id"])).memory == {}
 
 
 async def test_a_conversation_may_come_with_the_question(served: Served, bus: Bus) -> None:
@@ -348,7 +342,7 @@ async def test_a_conversation_may_come_with_the_question(served: Served, bus: Bu
     messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello to you"}]
     accepted = (await ask(served, {"query": "x", "messages": messages})).json()
     assert accepted["session_id"] == f"run-{accepted['run_id']}"
-    request = await stored(bus, accepted["run_id"])
+    request = await requested(bus, accepted["run_id"])
     assert [message.model_dump() for message in request.messages] == messages
     both = await ask(served, {"query": "x", "messages": messages, "session_id": "s"})
     assert both.status_code == 422

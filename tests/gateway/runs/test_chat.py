@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from contracts.runs.events import Asked, Done, Observed, Paused, PlannedCall, Step
-from contracts.runs.requests import RunRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from services.gateway.auth.caller import KEYLESS
@@ -16,7 +15,7 @@ from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.shared.runs.waiting import status_of
 from tests.gateway.runs.test_routes import inbox, status
-from tests.support.gateways import Served, Writer, paused, serving
+from tests.support.gateways import Served, Writer, paused, requested, serving
 from tests.support.nats_server import NatsServer
 from tests.support.session_writer import SessionWriter
 from tests.support.waiting import wait_until
@@ -69,19 +68,17 @@ async def test_a_list_after_an_answer_shows_what_it_said(served: Served, bus: Bu
     query, session = f"listed {new_id()}", new_id()
     answering = asyncio.create_task(served.http.post("/chat", json={"query": query, "session_id": session}))
     run = await requested_run(bus, query)
-    stored = await bus.last(subjects.REQUESTS, subjects.request(subjects.DEFAULT_TENANT, run))
-    assert stored is not None
-    requested = RunRequested.model_validate_json(stored.data)
+    request = await requested(bus, run)
     end = Done(raw_answer="because", reason="answer_complete")
-    before, after = (status_of(run, requested, at, state="running", started_at=1, ended_at=None) for at in (None, end))
-    entries, key = Bucket(bus, keys.RUNS_BUCKET), keys.run_key(requested.tenant, requested.requested_at, run)
+    before, after = (status_of(run, request, at, state="running", started_at=1, ended_at=None) for at in (None, end))
+    entries, key = Bucket(bus, keys.RUNS_BUCKET), keys.run_key(request.tenant, request.requested_at, run)
     await entries.put(key, before)
     writer = Writer(bus, run=run)
     await writer.open()
     await writer.done()
     asked = answering
     if waits:
-        served.parts.index.answered(requested.tenant, run, partial(served.parts.runs.current, KEYLESS, run))
+        served.parts.index.answered(request.tenant, run, partial(served.parts.runs.current, KEYLESS, run))
         asked = asyncio.create_task(served.http.get("/v1/runs", params={"session_id": session}))
     assert not (await asyncio.wait({asked}, timeout=0.2))[0]
     await entries.put(key, after)
@@ -119,10 +116,8 @@ async def test_chat_accepts_the_fields_of_a_run(served: Served, bus: Bus) -> Non
         served.http.post("/chat", json={"query": query, "limits": {"max_steps": 3}, "tools": ["a"]})
     )
     run = await requested_run(bus, query)
-    message = await bus.last(subjects.REQUESTS, subjects.request(subjects.DEFAULT_TENANT, run))
-    assert message is not None
-    requested = RunRequested.model_validate_json(message.data)
-    assert (requested.limits, requested.tools) == ({"max_steps": 3}, ["a"])
+    request = await requested(bus, run)
+    assert (request.limits, request.tools) == ({"max_steps": 3}, ["a"])
     await Writer(bus, run=run).cancelled()
     assert (await waiting).status_code == 200
     wrong = await served.http.post("/chat", json={"query": query, "limits": {"max_step": 3}})

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,16 +14,8 @@ from contracts.wire.records import Record
 from services.messaging.connection import Bus
 from services.planner.effects.chunk_publisher import MAX_IN_FLIGHT, ChunkPace, ChunkPublisher, ChunkWriter
 from services.planner.logs.ownership_watch import Address
-from tests.support.buses import provisioned
-from tests.support.nats_server import NatsServer
 
 ASKED = Asked(turn=2, attempt=3, by="REQUESTS:1", holder="h")
-
-
-@pytest.fixture
-async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
-    async with provisioned(nats_server.url, "planner") as found:
-        yield found
 
 
 class Reply:

@@ -1,7 +1,6 @@
 """The logs of sessions on a real server: fence, checkpoints, and the state at a sequence."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -23,17 +22,8 @@ from services.messaging.connection import Bus
 from services.planner.logs import session_log
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.shared.sessions.state import Session
-from tests.support.buses import provisioned
-from tests.support.nats_server import NatsServer
 
 STARTED = SessionStarted(session_id="s")
-
-
-@pytest.fixture
-async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """A connection to a server with all streams."""
-    async with provisioned(nats_server.url, "planner") as found:
-        yield found
 
 
 def address() -> SessionAddress:

@@ -1,7 +1,5 @@
 """A session with as many tasks as it may have: its state is bounded, and loading it costs two reads."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from contracts.sessions.records import KnownSessionEvent, RunBegun, RunQueued, SessionStarted
@@ -21,18 +19,9 @@ from services.messaging.reads import DirectReader
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.shared.sessions.fold import checkpoint
 from services.shared.sessions.state import Session
-from tests.support.buses import provisioned
-from tests.support.nats_server import NatsServer
 
 RUN = "f" * 32
 TASKS, TASKS_PER_RECORD = 1000, 8
-
-
-@pytest.fixture
-async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """A connection to a server with all streams."""
-    async with provisioned(nats_server.url, "planner") as found:
-        yield found
 
 
 def spawned(number: int) -> list[KnownSessionEvent]:

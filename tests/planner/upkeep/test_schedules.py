@@ -1,7 +1,5 @@
 """A fire time starts one run, whatever is delivered twice or late, and the next timer is set. No model, no planner."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from contracts.runs.inbox import ScheduleDue, ScheduleSet
@@ -21,15 +19,6 @@ from tests.planner.upkeep.written import (
     timer_of,
     withdraw,
 )
-from tests.support.buses import provisioned
-from tests.support.nats_server import NatsServer
-
-
-@pytest.fixture
-async def bus(nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """A connection to a server with all streams."""
-    async with provisioned(nats_server.url) as made:
-        yield made
 
 
 async def due(bus: Bus, schedule: Schedule, at: int) -> None:

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from contracts.artifacts import ImageInput
-from contracts.runs.requests import RunRequested
-from contracts.wire import subjects
 from contracts.wire.names import new_id
 from runwire.client import Client, options
 from runwire.client.options import image_inputs
 from runwire.errors import RunwireError
 from services.messaging.connection import Bus
-from tests.support.gateways import serving
+from tests.support.gateways import requested, serving
 from tests.support.images import data_url, drawn, encoded
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -88,9 +86,7 @@ async def test_the_client_sends_images(own_nats_server: NatsServer, bus: Bus, tm
         ]
         run = await client.start("what?", images=shown, idempotency_key="k")
         assert await client.start("what?", images=shown, idempotency_key="k") == run
-        message = await bus.last(subjects.REQUESTS, subjects.request("default", run))
-        assert message is not None
-        refs = RunRequested.model_validate_json(message.data).images
+        refs = (await requested(bus, run)).images
         assert [(ref.mime_type, ref.filename, ref.detail) for ref in refs] == [
             ("image/png", "drawn.png", None),
             ("image/webp", None, None),
