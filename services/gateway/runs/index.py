@@ -66,6 +66,8 @@ _ROWS: dict[type[BaseModel], Subject] = {RunStatus: keys.run_entry, SessionEntry
 Listed = TypeVar("Listed", bound=RunStatus | SessionEntry)
 Wanted = str | tuple[str, ...]
 Answered = Callable[[], Awaitable[StoredRun]]
+_Read = tuple[float, Answered]
+_Known = dict[tuple[type[BaseModel], str], _Read]
 
 
 class Index:
@@ -83,8 +85,8 @@ class Index:
         self._complete_from = _ABOVE_ALL
         """No key from this one on is missing."""
         self._reading = asyncio.Lock()
-        self._answered: dict[str, dict[str, tuple[float, Answered]]] = {}
-        """Tenant -> runs that answers of this process have named a moment ago: until when, and how each is read."""
+        self._answered: dict[str, _Known] = {}
+        """Tenant -> what to list, and a run that an answer has named a moment ago: until when, and how it is read."""
         bus.on_reconnect.append(self._forget)
 
     async def page(
@@ -102,10 +104,9 @@ class Index:
         place = _ROWS[kind].pattern(tenant=caller.tenant).removesuffix("*")
         found: list[Listed] = []
         budget = MAX_ENTRIES_READ
-        now, answered = asyncio.get_running_loop().time(), self._answered.pop(caller.tenant, {})
-        await asyncio.gather(
-            *(self._caught_up(kind, caller.tenant, read) for until, read in answered.values() if until > now)
-        )
+        known = self._answered.get(caller.tenant, {})
+        answered = [each for each in known.items() if each[0][0] is kind]
+        await asyncio.gather(*(self._caught_up(caller.tenant, known, *each) for each in answered))
         await self._catch_up()
         while before is not None and len(found) < limit:
             missing, complete_from = limit - len(found), self._complete_from
@@ -123,20 +124,26 @@ class Index:
         return found, base64.urlsafe_b64encode(before).decode().rstrip("=") if before else None
 
     def answered(self, tenant: str, run: str, read: Answered) -> None:
-        """Have the next list of this process show a run as an answer has. `read` returns the run as its log has it."""
+        """Have the next lists of this process show a run as an answer has. `read` returns the run as its log has it."""
         known = self._answered.setdefault(tenant, {})
-        known.pop(run, None)
-        known[run] = asyncio.get_running_loop().time() + _MAX_LAG_S, read
-        if len(known) > _MAX_ANSWERED:
+        for kind in _ROWS:
+            known.pop((kind, run), None)
+            known[kind, run] = asyncio.get_running_loop().time() + _MAX_LAG_S, read
+        while len(known) > _MAX_ANSWERED * len(_ROWS):
             del known[next(iter(known))]
 
-    async def _caught_up(self, kind: type[BaseModel], tenant: str, read: Answered) -> None:
+    async def _caught_up(self, tenant: str, known: _Known, key: tuple[type[BaseModel], str], found: _Read) -> None:
+        """Return once lists show a run of `known`, then forget it: until then others' lists wait too."""
+        until, read = found
         with suppress(BusError, Problem):
-            status = (await read()).status()
-            if kind is RunStatus:
-                await self.follows(tenant, status.requested_at, status)
-            elif status.session_id is not None:
-                await _until(partial(self._has_session, tenant, status.session_id, status))
+            if until > asyncio.get_running_loop().time():
+                status = (await read()).status()
+                if key[0] is RunStatus:
+                    await self.follows(tenant, status.requested_at, status)
+                elif status.session_id is not None:
+                    await _until(partial(self._has_session, tenant, status.session_id, status))
+        if known.get(key) is found:
+            del known[key]
 
     async def follows(self, tenant: str, requested_at: int, status: RunStatus) -> None:
         """Return once lists show a run as `status` does, which its log says: planners write its entry a moment later.
