@@ -1,1 +1,1 @@
-"""A run from its request to its payload: events, the messages of its inbox, pauses, plans."""
+"""A run from its request to its payload: events, the messages of its inbox, pauses, what models decide."""

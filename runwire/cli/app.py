@@ -151,8 +151,9 @@ def _main(
     ] = None,
 ) -> None:
     """Run LLM agents on your own machines."""
-    if named:
-        os.environ["RUNWIRE_CONTEXT"] = named  # `frame` reads it.
+    from runwire.cli.frame import NAMED  # noqa: PLC0415, the help of all commands does without it
+
+    NAMED.set(named)
     if context.invoked_subcommand in {"up", "doctor"}:
         from runwire.cli.printing import Exit, print_error  # noqa: PLC0415, other commands read no files
         from runwire.local import configuration  # noqa: PLC0415

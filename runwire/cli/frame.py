@@ -13,9 +13,9 @@ import asyncio
 import functools
 import inspect
 import json
-import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -235,6 +235,10 @@ def _command(
     return command
 
 
+NAMED: ContextVar[str | None] = ContextVar("NAMED", default=None)
+"""The context that `runwire --context` names."""
+
+
 @dataclass(frozen=True)
 class Context:
     """A gateway, and the key that it is asked with."""
@@ -283,7 +287,7 @@ def gateway_of(url: str | None, api_key: str | None = None) -> tuple[str, str | 
 
     Else it is that of the current context, of the data folder, or the default. Raises BadParameter.
     """
-    name = os.environ.get("RUNWIRE_CONTEXT")
+    name = NAMED.get()
     if name and url:
         raise typer.BadParameter("give a context or a URL (--url, RUNWIRE_URL), not both")
     contexts = Contexts.read() if name or not url else Contexts()

@@ -1,11 +1,11 @@
 """The garbage collector: deletes artifacts whose time is over, and what crashed processes leave behind.
 
-Rule 1: it never deletes bytes that a reference names. `references` explains how.
+Rule 1: it never deletes bytes that a reference names. `entries` explains how.
 Rule 2: it skips pending entries younger than the grace period, since their put may still be in progress.
 Rule 3: an artifact without an expiry of its own lives as long as its run. It is deleted once the run's log is purged
 and its request is gone; a run may still wait for its start.
 Rule 4: entries of an unknown version, as after a downgrade, are skipped.
-Rule 5: what an artifact key names is removed once that artifact is gone (`references.entries`).
+Rule 5: what an artifact key names is removed once that artifact is gone (`entries`).
 
 Delete objects that no entry names: a process wrote them that was suspended until its put was given up.
 

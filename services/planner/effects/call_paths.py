@@ -200,8 +200,6 @@ class _Request:
         return is_begun
 
 
-logger = structlog.get_logger(__name__)
-
 COUNT_EVERY_S = 0.25
 SHARING_WINDOW_S = 60.0
 """Tenants that called a tool within this time share its queue."""

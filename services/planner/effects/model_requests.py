@@ -205,8 +205,6 @@ class ModelRequests:
         return "", Usage(cost_usd=0.0)
 
 
-logger = structlog.get_logger(__name__)
-
 PAGE_WAIT_S = 6.0
 """How long each read of a page may take. All of them are made at once."""
 MAX_CONTEXT_CHARACTERS = 64 << 10

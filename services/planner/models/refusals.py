@@ -3,7 +3,7 @@
 Rule 1: the server's words say what is to blame; the first row of the table that they match and that changes the request
 counts. A tool is blamed by its name or its number. Without such words, the rows that servers refuse most often are
 tried. What is not sent (`seed`, `parallel_tool_calls`) cannot be refused.
-Rule 2: a refused request is a failed attempt with a code of its own; the run asks again at once (`run.turn.failures`).
+Rule 2: a refused request is a failed attempt with a code of its own; the run asks again at once (`run.turn.decide`).
 Rule 3: what was learnt is kept for the model until the process ends. A model's name stands for one address. A guess
 that did not help is forgotten.
 Rule 4: a conversation that is too long, and a refused content, are never mended here: they have codes of their own.

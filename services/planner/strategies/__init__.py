@@ -1,1 +1,1 @@
-"""The strategies of runs, each a folder or module on one base."""
+"""The strategies of runs, each a folder on one base."""

@@ -17,7 +17,6 @@ KEY = "rw_canary"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's folder, which holds two contexts; the first one is taken."""
     monkeypatch.setattr(typer, "get_app_dir", lambda _: str(tmp_path / "config"))
-    monkeypatch.setenv("RUNWIRE_CONTEXT", "")
     for name in ("prod", "other"):
         url = f"https://{name}.example.org"
         assert runwire("context", "add", name, "--url", url, "--api-key", KEY + name, data=tmp_path).returncode == 0
@@ -26,16 +25,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asked(folder: Path, *options: str, url: str | None = None, api_key: str | None = None) -> tuple[str, str | None]:
     """What a command asks that is called with these options of `runwire`, and its own."""
-    os.environ["RUNWIRE_CONTEXT"] = ""
     runwire(*options, "context", "ls", data=folder)
     return frame.gateway_of(url, api_key)
 
 
-def test_a_key_goes_to_its_own_gateway_alone(folder: Path) -> None:
+def test_a_key_goes_to_its_own_gateway_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The named context, else a URL, else the current context."""
     assert asked(folder) == ("https://prod.example.org", f"{KEY}prod")
     assert asked(folder, "--context", "other", api_key="x") == ("https://other.example.org", f"{KEY}other")
     assert asked(folder, url="http://x") == ("http://x", None)
+    monkeypatch.setenv("RUNWIRE_CONTEXT", "other")
+    assert asked(folder) == ("https://other.example.org", f"{KEY}other")
+    assert asked(folder, "--context", "prod") == ("https://prod.example.org", f"{KEY}prod")
+    assert os.environ["RUNWIRE_CONTEXT"] == "other", "processes that a command starts ask what the user's shell asks"
+    assert asked(folder, "--context", "", url="http://x") == ("http://x", None)
+    monkeypatch.delenv("RUNWIRE_CONTEXT")
     with pytest.raises(typer.BadParameter, match="not both"):
         asked(folder, "--context", "prod", url="http://x")
     with pytest.raises(typer.BadParameter, match="no context is called y; there are other, prod"):

@@ -10,7 +10,7 @@ Rule 3: the event loop runs other tasks between the parts of a reply, however fa
 Rule 4: a synchronous request on the event loop is refused. LiteLLM makes some, to query Ollama or to log in; it
 receives a connection error and goes on without. In its threads such requests are allowed.
 Rule 5: no request is sent twice. LiteLLM and its clients repeat some after a refusal or a lost connection; here the
-second one fails, and `run.failures` decides.
+second one fails, and `run.turn.decide` decides.
 Rule 6: of an error, LiteLLM receives the beginning: it searches the text with some dozens of regular expressions.
 """
 

@@ -3,7 +3,7 @@
 Rule 1: the import of LiteLLM takes seconds and 150 MB, so it is imported only when such a model is configured or named,
 in a thread; `warm` does it before the process is ready.
 Rule 2: a call sends one request and repeats nothing, neither here nor in LiteLLM (`http_transport` refuses a second
-one). `run.failures` decides what follows a failure.
+one). `run.turn.decide` decides what follows a failure.
 Rule 3: a consumer that leaves a stream early must close it; otherwise the provider goes on generating.
 Rule 4: a provider's error text is never shown or logged: it can hold prompts, keys and image bytes.
 Rule 5: the size of a provider's reply is limited before LiteLLM reads it (`http_transport`).

@@ -27,8 +27,7 @@ from services.planner.conversation.rendering import JsonActions
 from services.planner.models.types import ModelRequest
 from services.planner.run.state.run import Run
 from services.planner.strategies.base import AskingStrategy, Prefix
-from services.planner.strategies.chat import reading as states
-from services.planner.strategies.chat.reading import ChatReading
+from services.planner.strategies.chat import reading
 from services.shared.runs.pages.page_types import PayloadType, manifest
 from services.shared.runs.pages.registry import Pages
 from services.shared.tools.builtin import GET_PAYLOAD_SPEC
@@ -160,9 +159,9 @@ class Chat(AskingStrategy):
         """Return the dialect of a run."""
         return _ChatNative() if started.action_transport == "tools" else _ChatJson()
 
-    def fold(self, run: Run, event: RunEvent) -> states.ChatState:
+    def fold(self, run: Run, event: RunEvent) -> reading.ChatState:
         """Return the parts after an event."""
-        return states.fold(run, event, tuple(self._types.values()))
+        return reading.fold(run, event, tuple(self._types.values()))
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
         """Build a request: the stable prefix, the history, and the notes of this turn."""
@@ -190,14 +189,14 @@ class Chat(AskingStrategy):
         offered = (self._callable(run, functions) or None) if is_native else None
         return self._request(run, facts, prefix, notes, functions=offered)
 
-    def read(self, run: Run, tools: Sequence[ToolSpec]) -> ChatReading:
+    def read(self, run: Run, tools: Sequence[ToolSpec]) -> reading.ChatReading:
         """Start reading a part."""
-        started, state = run.opened, states.state_of(run)
+        started, state = run.opened, reading.state_of(run)
         tools = with_agents(_of_page(started, tools), started.tasks)
-        return ChatReading(
+        return reading.ChatReading(
             {shown_name(spec.name): spec for spec in tools},
             lambda: state.scanner(run),
-            lambda response: states.answer_args(state, run, response),
+            lambda response: reading.answer_args(state, run, response),
             native_reasoning=self._native_reasoning,
             tasks=started.tasks is not None,
             habit=self._habit(run),

@@ -34,7 +34,6 @@ from services.planner.run.turn.decide import step_of
 from services.planner.run.turn.decision import OwnDecision
 from services.planner.strategies.base import AskingStrategy, Prefix, Reading
 from services.planner.strategies.planned import execution
-from services.planner.strategies.planned import execution as states
 from services.planner.strategies.planned.execution import PLANNING, call_id, outline
 from services.planner.strategies.planned.reading import AnswerReading, PlanReading
 
@@ -253,21 +252,21 @@ class Planned(AskingStrategy):
         del started
         return PlanReplies()
 
-    def fold(self, run: Run, event: RunEvent) -> states.PlannedState:
+    def fold(self, run: Run, event: RunEvent) -> execution.PlannedState:
         """Return the plan after an event."""
-        state = states.state_of(run)
+        state = execution.state_of(run)
         match event:
             case RunStarted():
-                return states.PlannedState()
+                return execution.PlannedState()
             case Asked() if len(run.inputs.read) > state.inputs_read:
-                return states.PlannedState(inputs_read=len(run.inputs.read))
+                return execution.PlannedState(inputs_read=len(run.inputs.read))
             case Step(status="started", plan=Plan()):
-                return replace(state, plan=states.ActivePlan(event))
+                return replace(state, plan=execution.ActivePlan(event))
             case Step(errors=[_, *_]):
-                return replace(state, plan=states.ActivePlan(event, has_ended=True))
-            case Step(node=states.EXECUTE, status="started") if state.plan is not None:
+                return replace(state, plan=execution.ActivePlan(event, has_ended=True))
+            case Step(node=execution.EXECUTE, status="started") if state.plan is not None:
                 return replace(state, plan=replace(state.plan, has_begun=True))
-            case Step(node=states.EXECUTE) if state.plan is not None:
+            case Step(node=execution.EXECUTE) if state.plan is not None:
                 is_late = event.deadline_at is not None
                 ended = replace(state.plan, has_ended=True, is_late=is_late, halt_reason=event.halt_reason)
                 return replace(state, plan=replace(ended, ended_as=tuple(event.statuses)))
@@ -276,10 +275,10 @@ class Planned(AskingStrategy):
 
     def view(self, run: Run, step: Step) -> Item | None:
         """Return a plan with what came of it, or an answer."""
-        plan = states.state_of(run).plan
+        plan = execution.state_of(run).plan
         if step.errors:
             return Executed(step)
-        if step.node == states.EXECUTE and plan is not None:
+        if step.node == execution.EXECUTE and plan is not None:
             return None if step.status == "started" else Executed(plan.step, step, tuple(run.observed.values()))
         return Decided(step) if step.status == "started" and step.answer is not None else None
 
@@ -287,7 +286,7 @@ class Planned(AskingStrategy):
         self, run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()
     ) -> list[Event]:
         """Begin a plan that waited for a top-up; else ask the model for a plan, or for the answer."""
-        plan = states.state_of(run).plan
+        plan = execution.state_of(run).plan
         if plan is not None and not plan.has_ended and not run.inputs.unread:
             return execution.begin(run, handling, plan)
         return super().on_step_ended(run, handling, rules, observed)
@@ -296,21 +295,21 @@ class Planned(AskingStrategy):
         self, run: Run, handling: Handling, asked: Asked, decision: OwnDecision, rules: Rules
     ) -> list[Event]:
         """Return the first call of a plan, or the request for the answer."""
-        assert isinstance(decision, states.Planned)  # noqa: S101, the only decision of its own that it reads
-        return execution.decided(run, handling, step_of(asked, decision, states.PLAN, "started"), decision, rules)
+        assert isinstance(decision, execution.Planned)  # noqa: S101, the only decision of its own that it reads
+        return execution.decided(run, handling, step_of(asked, decision, execution.PLAN, "started"), decision, rules)
 
     def on_outcome(
         self, run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()
     ) -> list[Event] | None:
         """Return the next call of the plan, or the end of its execution."""
-        plan = states.state_of(run).plan
-        if plan is None or run.step is None or run.step.node != states.EXECUTE:
+        plan = execution.state_of(run).plan
+        if plan is None or run.step is None or run.step.node != execution.EXECUTE:
             return None
         return execution.after_call(run, handling, plan, rules, observed)
 
     def on_deadline(self, run: Run, handling: Handling, timer: TimerFired) -> Command | None:
         """Halt the plan, so that the model answers from what there is."""
-        plan = states.state_of(run).plan
+        plan = execution.state_of(run).plan
         return None if plan is None else execution.at_deadline(run, handling, plan, timer)
 
     def request(self, run: Run, tools: Sequence[ToolSpec], agent: Agent) -> ModelRequest:
@@ -329,8 +328,8 @@ class Planned(AskingStrategy):
 
         key = (tuple(started.tools.values()), started.request.agent, started.limits, started.action_transport)
         prefix, functions = self._prefix((*key, len(tools)), render)
-        facts = self._facts(run, tools, stage=states.state_of(run).stage)
-        asks_plan = facts.stage == states.PLAN and not facts.text_alone
+        facts = self._facts(run, tools, stage=execution.state_of(run).stage)
+        asks_plan = facts.stage == execution.PLAN and not facts.text_alone
         return self._request(
             run,
             facts,
@@ -343,8 +342,8 @@ class Planned(AskingStrategy):
 
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> Reading:
         """Start reading a reply."""
-        stage, habit = states.state_of(run).stage, self._habit(run)
-        if stage == states.RESPOND or run.final_args is not None:
+        stage, habit = execution.state_of(run).stage, self._habit(run)
+        if stage == execution.RESPOND or run.final_args is not None:
             return AnswerReading(run.final_args or {}, stage, native_reasoning=self._native_reasoning, habit=habit)
         return PlanReading(
             {shown_name(spec.name): spec for spec in tools},
@@ -357,7 +356,7 @@ class Planned(AskingStrategy):
     def _notes(self, run: Run, facts: Facts) -> list[Message]:
         """Return the notes of this turn: what the request asks for, and replies that were not accepted."""
         rejections = self._renderer.rejections(run)
-        if facts.stage == states.RESPOND:
+        if facts.stage == execution.RESPOND:
             return [says("user", ANSWER_NOW), *rejections]
         notes = [says("user", PLAN_AGAIN)] if run.turn > 1 else []
         if facts.steps_left < _STEPS_OF_A_PLAN or facts.tool_calls_left == 0:
