@@ -97,7 +97,8 @@ def test_packages_of_the_same_names_do_no_harm(tmp_path: Path) -> None:
 def test_version_and_completion(tmp_path: Path) -> None:
     """The version is that of the package; the printed script completes commands."""
     assert runwire("--version", data=tmp_path).stdout == f"runwire {version('runwire')}\n"
-    script = started("--show-completion", "bash", data=tmp_path).stdout
+    is_named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # or it is the shell that started the tests
+    script = started("--show-completion", "bash", data=tmp_path, **is_named).stdout
     assert "complete -o default -F _runwire_completion runwire" in script
     asked = {"_RUNWIRE_COMPLETE": "complete_bash", "COMP_WORDS": "runwire runs s", "COMP_CWORD": "2"}
     assert started(data=tmp_path, **asked).stdout.split() == ["show"]
