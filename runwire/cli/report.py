@@ -299,7 +299,7 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 """Devices of Windows."""
 
 
-async def save(client: Client, run_id: str, folder: Path) -> list[str]:
+async def save_run(client: Client, run_id: str, folder: Path) -> list[str]:
     """Save a run that has ended in a folder that exists, and return the names of the files.
 
     Raises RunwireError, OSError.

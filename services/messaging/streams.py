@@ -209,7 +209,7 @@ async def provision(bus: Bus) -> None:
     """
     if unfit := _unfit(bus):
         raise Misconfigured("; ".join(unfit))
-    for config in _streams():
+    for config in _with_buckets():
         wanted = {**config, "num_replicas": bus.settings.replicas}
         await bus.until_answered(partial(_ensure_stream, bus, config["name"], wanted))
         for queue in [row for row in subjects.PLANNER_QUEUES if row.kept_in == config["name"]]:
@@ -221,7 +221,7 @@ async def missing(bus: Bus) -> list[str]:
 
     Subjects that a newer version has added do no harm.
     """
-    found = await asyncio.gather(*map(partial(_missing, bus), _streams()))
+    found = await asyncio.gather(*map(partial(_missing_of, bus), _with_buckets()))
     return _unfit(bus) + [problem for each in found for problem in each]
 
 
@@ -235,7 +235,7 @@ def _unfit(bus: Bus) -> list[str]:
     return found
 
 
-async def _missing(bus: Bus, config: dict[str, Any]) -> list[str]:
+async def _missing_of(bus: Bus, config: dict[str, Any]) -> list[str]:
     name = config["name"]
     try:
         found = (await bus.api(f"STREAM.INFO.{name}", {}))["config"]
@@ -246,7 +246,7 @@ async def _missing(bus: Bus, config: dict[str, Any]) -> list[str]:
     return [f"stream {name}: {key} is {is_!r}, needs {needs!r}" for key, (needs, is_) in wrong.items()]
 
 
-def _streams() -> list[dict[str, Any]]:
+def _with_buckets() -> list[dict[str, Any]]:
     """Return the streams, those of buckets included, each with its subject of probes."""
     configs = [*STREAMS, *map(bucket, BUCKETS)]
     return [{**each, "subjects": [*each["subjects"], subjects.probe(each["name"])]} for each in configs]

@@ -5,9 +5,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
-from services.planner.models.providers import FILE
+from services.planner.models.providers import MODEL_TABLE
 
-LICENCE_FILE = FILE.with_suffix(".LICENSE")
+LICENCE_FILE = MODEL_TABLE.with_suffix(".LICENSE")
 SOURCE = "trimmed from LiteLLM's model_prices_and_context_window.json; MIT licence, see model_table.LICENSE"
 LICENCE_SOURCE = "licenses/LICENSE"
 _SOURCE_FILE = "model_prices_and_context_window_backup.json"
@@ -46,7 +46,7 @@ def licence(text: str) -> str:
 def main() -> None:
     """Write the table and its licence again, from the LiteLLM that is installed."""
     litellm = distribution("litellm")
-    FILE.write_text(rendered(Path(str(litellm.locate_file("litellm"))), litellm.version))
+    MODEL_TABLE.write_text(rendered(Path(str(litellm.locate_file("litellm"))), litellm.version))
     LICENCE_FILE.write_text(licence(litellm.read_text(LICENCE_SOURCE) or ""))
 
 

@@ -14,8 +14,7 @@ from contracts.runs.events import RunStarted
 from contracts.runs.requests import RunInput, State, Waits
 from runwire.cli import frame
 from runwire.cli.printing import OUT, Exit, Since, age_text, one_line, print_error, print_fields, print_json, program
-from runwire.cli.report import print_report, report_of
-from runwire.cli.report import save as save_run
+from runwire.cli.report import print_report, report_of, save_run
 from runwire.cli.screen import Screen
 from runwire.client import Client, RunStatus, ScheduleCreated, ScheduleView
 from runwire.client.options import image_inputs

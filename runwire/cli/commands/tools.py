@@ -34,6 +34,27 @@ from runwire.serving.tool_server import authors_trace
 from runwire.testing import Paused, RecordingContext
 
 MAX_ARGUMENTS = 500
+_DESCRIPTION_CHARACTERS = 60
+_QUIET_S = 1.0
+"""A call that takes longer is followed, and its progress is shown."""
+_EXPECTED = (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefused, ToolsNotLoaded)
+
+
+class _ToolsGroup(TyperGroup):
+    """What begins with no command is `show`: `runwire tools` lists, `runwire tools NAME` describes one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Add the command, in place of `ls` where that is given."""
+        is_whole = ctx.resilient_parsing or (args and args[0] in {*self.commands, *ctx.help_option_names})
+        return super().parse_args(ctx, args if is_whole else ["show", *(args[1:] if args[:1] == ["ls"] else args)])
+
+
+commands = typer.Typer()
+tools = typer.Typer(cls=_ToolsGroup, subcommand_metavar="[NAME | COMMAND [ARGS]...]")
+mcp, plan = typer.Typer(cls=frame.Noun), typer.Typer(no_args_is_help=True)
+commands.add_typer(tools, name="tools")
+commands.add_typer(mcp, name="mcp")
+commands.add_typer(plan, name="plan")
 
 
 def _flags(spec: ToolSpec) -> list[str]:
@@ -90,29 +111,6 @@ def _columns(rows: list[list[str]]) -> list[str]:
     shown = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
-
-
-_DESCRIPTION_CHARACTERS = 60
-_QUIET_S = 1.0
-"""A call that takes longer is followed, and its progress is shown."""
-_EXPECTED = (IdentitiesUnreadable, InvalidCredential, InvalidName, OperatorRefused, ToolsNotLoaded)
-
-
-class _ToolsGroup(TyperGroup):
-    """What begins with no command is `show`: `runwire tools` lists, `runwire tools NAME` describes one."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Add the command, in place of `ls` where that is given."""
-        is_whole = ctx.resilient_parsing or (args and args[0] in {*self.commands, *ctx.help_option_names})
-        return super().parse_args(ctx, args if is_whole else ["show", *(args[1:] if args[:1] == ["ls"] else args)])
-
-
-commands = typer.Typer()
-tools = typer.Typer(cls=_ToolsGroup, subcommand_metavar="[NAME | COMMAND [ARGS]...]")
-mcp, plan = typer.Typer(cls=frame.Noun), typer.Typer(no_args_is_help=True)
-commands.add_typer(tools, name="tools")
-commands.add_typer(mcp, name="mcp")
-commands.add_typer(plan, name="plan")
 
 
 @frame.asks(tools)

@@ -33,6 +33,7 @@ from services.planner.sessions.tasks.reports import MAX_ANSWERED_BYTES, REPORTED
 from services.shared.artifacts.client import ArtifactClient
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound
 from services.shared.redaction.json_values import placeholder, placeholder_of, wire_size
+from services.shared.redaction.separation import ROOT
 from services.shared.redaction.stored_values import as_reference, heavy_paths, to_blob
 from services.shared.runs.last_record import last_record
 from services.shared.sessions.state import Session
@@ -147,10 +148,6 @@ class Offloader:
         return offloaded
 
 
-WHOLE = "background_results", "$"
-"""Where the results in full stand among the artifacts that are stored."""
-
-
 class TaskResults:
     """Reads the ends of tasks, over one bus."""
 
@@ -192,9 +189,9 @@ class TaskResults:
         types = {f"{tool}#{task}": found for task, end in ends.items() for tool, found in end.artifact_types.items()}
         is_large = wire_size(whole) > MAX_INLINE_BYTES
         if is_large:
-            keyed = {WHOLE[0]: {WHOLE[1]: whole}, **keyed}
+            keyed = {REPORTED_WHOLE: {ROOT: whole}, **keyed}
         stored = await self._offloader.stored(keyed, tenant, run, session)
-        ref = as_reference(stored.pop(WHOLE[0])[WHOLE[1]]) if is_large else None
+        ref = as_reference(stored.pop(REPORTED_WHOLE)[ROOT]) if is_large else None
         share = MAX_ANSWERED_BYTES // max(1, len(whole)) if is_large else MAX_INLINE_BYTES
 
         def completed(each: Mapping[str, Any]) -> dict[str, Any]:

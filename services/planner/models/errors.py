@@ -138,7 +138,7 @@ _MORE = (
 )
 _CONTEXT = r"(?:(?:context|sequence|seq)[ -]?(?:length|len|window|size|limit)|model[ -]?len(?:gth)?)\b"
 _SAID = r"\b(?:prompts?|inputs?|conversation|messages|history)\b"
-_TOO_LONG = _any_of(
+_SAYS_TOO_LONG = _any_of(
     # OpenAI, Azure, vLLM, SGLang, llama.cpp, LM Studio, Ollama, Mistral, Anthropic, OpenRouter, MiniMax, NVIDIA
     rf"{_CONTEXT}.{{0,120}}{_MORE}",
     rf"{_MORE}.{{0,60}}{_CONTEXT}",
@@ -200,7 +200,7 @@ def is_too_long(code: str, text: str) -> bool:
     if _OF_RATE.search(text):
         return False
     is_likely = not _OTHER_PARTS.search(text) and _LIKELY_TOO_LONG.search(_OF_OUTPUT.sub(" ", text))
-    return bool(_TOO_LONG.search(text) or is_likely)
+    return bool(_SAYS_TOO_LONG.search(text) or is_likely)
 
 
 def failure(
@@ -287,7 +287,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-_MEANINGS = {
+_BY_EXCEPTION = {
     "ContextWindowExceededError": TOO_LONG,
     "ContentPolicyViolationError": CONTENT_REFUSED,
     "AuthenticationError": CREDENTIALS_REFUSED,
@@ -330,7 +330,7 @@ def failure_of(error: BaseException, model: str, *, after_output: bool = False) 
     status = getattr(error, "status_code", None)
     status = int(status) if isinstance(status, int | str) and str(status).isdigit() else None
     names = (kind.__name__ for kind in type(error).__mro__)
-    meaning = next((_MEANINGS[name] for name in names if name in _MEANINGS), meaning_of_status(status))
+    meaning = next((_BY_EXCEPTION[name] for name in names if name in _BY_EXCEPTION), meaning_of_status(status))
     if meaning in {REQUEST_REFUSED, UNSPECIFIED} and is_too_long("", text):
         meaning = TOO_LONG
     headers: dict[str, str] = {}

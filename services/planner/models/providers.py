@@ -170,7 +170,7 @@ def _checked(model: str, base: str, key: str | None) -> str:
     return base.rstrip("/").removesuffix("/chat/completions")
 
 
-FILE = Path(__file__).with_name("model_table.json")
+MODEL_TABLE = Path(__file__).with_name("model_table.json")
 _PREFIXES_LEFT_OUT = frozenset({"openai", "anthropic", "azure", "vertex_ai", "bedrock", "cohere", "cohere_chat"})
 """Providers whose models the table also, or only, names without the provider."""
 
@@ -210,7 +210,7 @@ def _row(name: str) -> list[Any] | None:
 
 @cache
 def _text() -> bytes:
-    return FILE.read_bytes()
+    return MODEL_TABLE.read_bytes()
 
 
 def reasons(name: str, declared: Mapping[str, bool]) -> bool:

@@ -44,16 +44,14 @@ U = TypeVar("U")
 
 _MAX_CONCURRENT_REQUESTS = 4
 _MIN_PATIENCE_S = 1.0
-_MAX_INLINE_ENCODE_BYTES = 256 * 1024
-"""Smaller values are encoded without a thread."""
+_MAX_INLINE_BYTES = 256 * 1024
+"""Smaller values are encoded and decoded without a thread."""
 _MAX_CHARACTER_BYTES = 4
 """Bytes of the longest UTF-8 character."""
 _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 """Bytes that cannot begin a character."""
 _HEADROOM_BYTES = 64 * 1024
 """Bytes of a request in addition to its arguments."""
-_MAX_INLINE_DECODE_BYTES = 256 * 1024
-"""Smaller artifacts are decoded without a thread."""
 _MAX_FIELD_CHARACTERS = 200
 Path = tuple[str, ...]
 Parts = Mapping[tuple[str, Path], Any]
@@ -107,7 +105,7 @@ async def store_value(
     on_warning: Callable[[str], None] | None = None,
 ) -> ArtifactRef:
     """Store a value, and return its reference. Raises ArtifactFailed, ValueError, RecursionError."""
-    is_small = isinstance(value, bytes) or wire_size(value) <= _MAX_INLINE_ENCODE_BYTES
+    is_small = isinstance(value, bytes) or wire_size(value) <= _MAX_INLINE_BYTES
     blob = to_blob(value) if is_small else await asyncio.to_thread(to_blob, value)
     digest = await asyncio.to_thread(hashlib.sha256, blob.body)
     said: Description = {
@@ -243,7 +241,7 @@ async def _parts(client: ArtifactClient, call: CallRequested, given: Mapping[str
         ref, body = await client.read(call.tenant, artifact_id, limit=left_bytes if is_whole else left_for_parts)
         left_bytes -= len(body) if is_whole else 0
         left_for_parts -= 0 if is_whole else len(body)
-        is_small = len(body) <= _MAX_INLINE_DECODE_BYTES
+        is_small = len(body) <= _MAX_INLINE_BYTES
         value = _value(body, ref) if is_small else await asyncio.to_thread(_value, body, ref)
         found |= {(artifact_id, path): _at(value, path, ref) for path in wanted}
     return found

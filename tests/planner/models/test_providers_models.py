@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from contracts.runs.payload import Usage
-from services.planner.models.providers import FILE, cost_usd, known_model
+from services.planner.models.providers import MODEL_TABLE, cost_usd, known_model
 from tests.support.model_table import LICENCE_FILE, LICENCE_SOURCE, licence, rendered
 
 
 def test_the_table_is_that_of_the_pinned_litellm() -> None:
     """After an upgrade `make models` writes it again."""
     litellm = distribution("litellm")
-    assert FILE.read_text() == rendered(Path(str(litellm.locate_file("litellm"))), litellm.version)
+    assert MODEL_TABLE.read_text() == rendered(Path(str(litellm.locate_file("litellm"))), litellm.version)
     assert LICENCE_FILE.read_text() == licence(litellm.read_text(LICENCE_SOURCE) or "")
 
 

@@ -15,11 +15,11 @@ from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.openers import BLANKS
 from services.planner.replies.marked.scanner import MarkerScanner
 from services.shared.runs.pages import registry
-from services.shared.runs.pages.page_types import BUILT_IN, SUGGESTIONS
+from services.shared.runs.pages.page_types import BUILT_IN_PAYLOADS, SUGGESTIONS
 from tests.support import samples
 
 VIEW = Page(registry.TABLE_VIEW.payloads)
-MARKERS = (*SUGGESTIONS, *(each.marker for each in BUILT_IN))
+MARKERS = (*SUGGESTIONS, *(each.marker for each in BUILT_IN_PAYLOADS))
 PIECES = [
     *MARKERS,
     *(name[:cut] for name in MARKERS for cut in (1, 4, len(name) - 1)),

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 from services.planner.replies.marked.openers import BLANKS
 from services.runtime import exact_json
-from services.shared.runs.pages.page_types import BUILT_IN, SUGGESTIONS, PayloadType, summary
+from services.shared.runs.pages.page_types import BUILT_IN_PAYLOADS, SUGGESTIONS, PayloadType, summary
 
 MAX_DEPTH = 64
 SUGGESTED_VALUES, SUGGESTED_ACTIONS = SUGGESTIONS
@@ -26,7 +26,7 @@ class Page:
 
     payloads: tuple[str, ...] = ()
     actions: frozenset[str] = frozenset()
-    types: Sequence[PayloadType] = BUILT_IN
+    types: Sequence[PayloadType] = BUILT_IN_PAYLOADS
     """Those of the deployment: their markers are hidden, also of those that do not count there."""
 
     @property
@@ -47,7 +47,7 @@ class Response:
     warnings: list[str] = field(default_factory=list)
     """Codes, sorted."""
 
-    def final_args(self, payload_id: str, types: Sequence[PayloadType] = BUILT_IN) -> dict[str, Any]:
+    def final_args(self, payload_id: str, types: Sequence[PayloadType] = BUILT_IN_PAYLOADS) -> dict[str, Any]:
         """Return the arguments of the final answer that this is. `payload_id`: of its payload, if it has one."""
         payload = self.custom_payload
         extra = {

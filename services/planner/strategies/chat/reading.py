@@ -34,7 +34,7 @@ from services.planner.run.state.run import Run, StrategyState
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid, form_of
 from services.planner.strategies.react.reading import ReactReading
 from services.shared.redaction.json_values import strings_in
-from services.shared.runs.pages.page_types import BUILT_IN, DATA_PROPOSAL, PayloadType
+from services.shared.runs.pages.page_types import BUILT_IN_PAYLOADS, DATA_PROPOSAL, PayloadType
 
 OF_TOOL = "custom_payload"
 """The field of a result in which a tool makes a payload: `{type, data}`."""
@@ -61,7 +61,7 @@ class ChatState(StrategyState):
     inputs_read: int = 0
     made: tuple[dict[str, Any], ...] = ()
     """Payloads that tools have made: `{call_id, type, data}` each."""
-    types: tuple[PayloadType, ...] = BUILT_IN
+    types: tuple[PayloadType, ...] = BUILT_IN_PAYLOADS
 
     def after(self, said: str, shown_to: int) -> "ChatState":
         """Return the state after one more part."""
@@ -138,7 +138,7 @@ def state_of(run: Run) -> ChatState:
     return run.strategy_state if isinstance(run.strategy_state, ChatState) else ChatState()
 
 
-def fold(run: Run, event: RunEvent, types: tuple[PayloadType, ...] = BUILT_IN) -> ChatState:
+def fold(run: Run, event: RunEvent, types: tuple[PayloadType, ...] = BUILT_IN_PAYLOADS) -> ChatState:
     """Return the state after an event, which the run has taken in already."""
     state = state_of(run)
     match event:

@@ -300,10 +300,10 @@ that the user asked for plainly may be written with create_row, update_row or de
     parse=_faults_of_rows,
     summarize=lambda data: f"Data proposal: {_counted(data) or 'empty'}",
 )
-BUILT_IN = (SCHEMA_PROPOSAL, DATA_PROPOSAL)
+BUILT_IN_PAYLOADS = (SCHEMA_PROPOSAL, DATA_PROPOSAL)
 
 
-def summary(name: str, data: Any, types: Sequence[PayloadType] = BUILT_IN) -> str:
+def summary(name: str, data: Any, types: Sequence[PayloadType] = BUILT_IN_PAYLOADS) -> str:
     """Return one line about a payload, which never fails."""
     return next((each.summary(data) for each in types if each.name == name), f"Unknown payload type: {name}")
 

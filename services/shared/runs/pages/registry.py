@@ -169,7 +169,7 @@ or delete some; "these" and "the selected rows" are the selected ones. {_REVIEW}
     reads=_reads_of_rows,
     context=_table_view,
 )
-BUILT_IN = (TABLES_LIST, TABLE_EDIT, TABLE_VIEW)
+BUILT_IN_PAGES = (TABLES_LIST, TABLE_EDIT, TABLE_VIEW)
 
 
 Entry = TypeVar("Entry", PageType, PayloadType, ClientAction)
@@ -246,8 +246,8 @@ def load_pages(file: Path | None = None) -> Pages:
         InvalidPages: the file or a plug-in is wrong, or a name is unknown, or given twice.
     """
     given = _read(file) if file is not None else {}
-    pages = _merged("pages", PageType, BUILT_IN, given)
-    types = _merged("payload_types", PayloadType, page_types.BUILT_IN, given)
+    pages = _merged("pages", PageType, BUILT_IN_PAGES, given)
+    types = _merged("payload_types", PayloadType, page_types.BUILT_IN_PAYLOADS, given)
     actions = _merged("client_actions", ClientAction, (CLOSE_CHAT,), given)
     try:
         topics = page_types.read_topics(page_types.BUILT_IN_TOPICS)
