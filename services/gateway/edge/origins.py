@@ -171,7 +171,11 @@ def _as_sent(value: str) -> str | None:
 def _host_as_sent(host: str) -> str:
     """Return a host as browsers send it. Raises ValueError for one that they read as another."""
     if ":" in host:
-        return f"[{ipaddress.IPv6Address(host)}]"
+        address = ipaddress.IPv6Address(host)
+        if address.ipv4_mapped is not None:
+            high, low = divmod(int(address.ipv4_mapped), 1 << 16)
+            return f"[::ffff:{high:x}:{low:x}]"  # From Python 3.13 on it has dots, which browsers never send.
+        return f"[{address}]"
     if _ENDS_IN_NUMBER.search(host):
         return str(ipaddress.IPv4Address(host))
     encoded = host.encode("idna")
