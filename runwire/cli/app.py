@@ -17,6 +17,7 @@ formats and codes stay stable between versions.
 
 import os
 import sys
+from contextvars import ContextVar
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -92,6 +93,9 @@ runwire serve my_tools.py
 _HELP_FORM: Literal["rich"] | None = "rich" if sys.stdout.isatty() and sys.stderr.isatty() else None
 """Boxes are for people who look at them."""
 
+NAMED: ContextVar[str | None] = ContextVar("NAMED", default=None)
+"""The context that `--context` or RUNWIRE_CONTEXT names, for `frame`. Processes that a command starts do not see it."""
+
 
 class _Commands(TyperGroup):
     """Loads the module of the command that is called, and no other: the libraries of all take a second of CPU time."""
@@ -151,8 +155,6 @@ def _main(
     ] = None,
 ) -> None:
     """Run LLM agents on your own machines."""
-    from runwire.cli.frame import NAMED  # noqa: PLC0415, the help of all commands does without it
-
     NAMED.set(named)
     if context.invoked_subcommand in {"up", "doctor"}:
         from runwire.cli.printing import Exit, print_error  # noqa: PLC0415, other commands read no files

@@ -15,7 +15,6 @@ import inspect
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -26,6 +25,7 @@ from pydantic_core import to_jsonable_python
 from typer.core import TyperCommand, TyperGroup
 
 from contracts.wire.names import ID
+from runwire.cli.app import NAMED
 from runwire.cli.printing import ERR, OUT, Exit, end, marked, one_line, print_json, print_table
 from runwire.errors import NotFound
 from runwire.identities import write_private
@@ -233,10 +233,6 @@ def _command(
 
     command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
     return command
-
-
-NAMED: ContextVar[str | None] = ContextVar("NAMED", default=None)
-"""The context that `runwire --context` names."""
 
 
 @dataclass(frozen=True)
