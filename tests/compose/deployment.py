@@ -88,9 +88,11 @@ class Deployment:
         try:
             self.compose("up", "-d", "--wait")
         except CommandFailed as error:
-            raise CommandFailed(
-                f"{error}\n{self.compose('ps', '-a')}\n{self.compose('logs', '--tail', '20')}"
-            ) from None
+            raise CommandFailed(f"{error}\n{self.state()}") from None
+
+    def state(self) -> str:
+        """What the containers are, and the last of what each says: for the message of an error."""
+        return f"{self.compose('ps', '-a')}\n{self.compose('logs', '--tail', '20')}"
 
     def down(self) -> None:
         self.compose("--profile", "*", "down", "--volumes", "--remove-orphans", "--timeout", "10")

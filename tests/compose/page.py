@@ -1,6 +1,9 @@
 """A page of docs whose commands are carried out in one shell, section by section."""
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -51,8 +54,8 @@ class Shell:
                 stdout=log,
                 stderr=log,
                 text=True,
+                start_new_session=True,
             )
-        self._write("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT")
 
     def carry_out(self, block: Block) -> None:
         """Run the commands of a block. Raises CommandFailed when one fails, or does not print what the page says."""
@@ -62,15 +65,16 @@ class Shell:
         ends_at = time.monotonic() + _LIMIT_S
         while mark not in (printed := self._log.read_bytes()[begins:].decode(errors="replace")):
             if self._process.poll() is not None or time.monotonic() > ends_at:
-                raise CommandFailed(f"{block.commands}\n{printed[-3000:]}")
+                raise CommandFailed(f"{block.commands}\n{printed[-3000:]}\n{self._deployment.state()}")
             time.sleep(0.1)
         for line in block.printed:
             if not re.search(".*".join(map(re.escape, line.split("…"))), printed):
                 raise CommandFailed(f"{block.commands} did not print {line!r}:\n{printed[-3000:]}")
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        # The whole group: a command that still runs, such as `up --wait`, would hide the error by one of its own.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
         self._process.wait(30)
 
     def _write(self, commands: str) -> None:
