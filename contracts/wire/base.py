@@ -29,6 +29,14 @@ class Message(BaseModel):
         defer_build=True,  # No process uses all messages: each is built at its first use.
     )
 
+    @classmethod
+    def model_rebuild(cls, *, _parent_namespace_depth: int = 0, **options: Any) -> bool | None:
+        """Build it with the names of its module. Those of the caller are never meant.
+
+        Python 3.13.0 dies of a look at them where a message is first made in a comprehension.
+        """
+        return super().model_rebuild(_parent_namespace_depth=0, **options)
+
 
 def parsed(model: type[M], data: bytes | str) -> M | None:
     """Return what a text in JSON says; None: it is no such message."""
