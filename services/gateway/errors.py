@@ -18,6 +18,10 @@ MEDIA_TYPE = "application/problem+json"
 _MAX_NAME_CHARACTERS = 64
 
 
+_TITLES = {413: "Content Too Large", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
+"""Python before 3.13 has other ones than RFC 9110."""
+
+
 class StartRefused(Exception):
     """The gateway must not start with these settings: one sentence says why."""
 
@@ -68,7 +72,7 @@ class Problem(Exception):
         """Return the answer; equal problems give equal bytes."""
         body = {
             "type": f"urn:runwire:problem:{self.code}",
-            "title": HTTPStatus(self.status).phrase,
+            "title": _TITLES.get(self.status) or HTTPStatus(self.status).phrase,
             "status": self.status,
             "code": self.code,
             "detail": self.detail,
