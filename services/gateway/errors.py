@@ -16,8 +16,6 @@ from contracts.wire.faults import Code, Fault
 
 MEDIA_TYPE = "application/problem+json"
 _MAX_NAME_CHARACTERS = 64
-
-
 _TITLES = {413: "Content Too Large", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
 """Python before 3.13 has other ones than RFC 9110."""
 

@@ -40,6 +40,18 @@ _QUEUE = {
     "allow_direct": True,
     "allow_msg_ttl": True,
 }
+_LOGS = {
+    **_UNBOUNDED,
+    "retention": "limits",
+    "storage": "file",
+    "discard": "new",
+    "max_msg_size": MAX_MESSAGE_BYTES,
+    "duplicate_window": 10 * _NS_PER_S,
+    "allow_direct": True,
+    "allow_msg_ttl": True,
+    "deny_delete": True,
+    "max_consumers": 16,
+}
 
 _STREAMS: tuple[dict[str, Any], ...] = (
     {
@@ -84,33 +96,15 @@ _STREAMS: tuple[dict[str, Any], ...] = (
         ],
     },
     {
-        **_UNBOUNDED,
+        **_LOGS,
         "name": subjects.RUNS,
-        "retention": "limits",
-        "storage": "file",
-        "discard": "new",
-        "max_msg_size": MAX_MESSAGE_BYTES,
-        "duplicate_window": 10 * _NS_PER_S,
-        "allow_direct": True,
-        "allow_msg_ttl": True,
-        "deny_delete": True,
-        "max_consumers": 16,
         # Listeners get the copy that exists only once it is stored: subscribers of the stream's own subjects also see
         # refused writes.
         "republish": {"src": subjects.ALL_OF_RUNS, "dest": subjects.LIVE_OF_RUNS},
     },
     {
-        **_UNBOUNDED,
+        **_LOGS,
         "name": subjects.SESSIONS,
-        "retention": "limits",
-        "storage": "file",
-        "discard": "new",
-        "max_msg_size": MAX_MESSAGE_BYTES,
-        "duplicate_window": 10 * _NS_PER_S,
-        "allow_direct": True,
-        "allow_msg_ttl": True,
-        "deny_delete": True,
-        "max_consumers": 16,
         "republish": {"src": subjects.session_log.all, "dest": subjects.LIVE_OF_SESSIONS},
     },
     {**_QUEUE, "name": subjects.CALLS, "max_consumers": _MAX_CALL_CONSUMERS},

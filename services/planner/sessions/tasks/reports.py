@@ -1,4 +1,4 @@
-"""What runs are told of tasks: the answers to calls about them, and the reports on what came of them. Pure.
+"""The answers to calls about background tasks, and the reports on their outcomes. Pure.
 
 Rule 1: a group is reported once. A run that waited for the group and has all results has its report.
 Rule 2: a report's run has a turn as a user's has. It is the spawning run's kind: agent, model, key and limits.
