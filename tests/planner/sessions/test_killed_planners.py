@@ -14,7 +14,7 @@ from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
-from tests.support.session_logs import events_of, idle, session_of
+from tests.support.session_logs import events_of, idle, is_queued, session_of
 from tests.support.waiting import wait_until
 
 A, B = "a" * 32, "b" * 32
@@ -66,16 +66,19 @@ async def test_a_report_that_lost_its_turn_before_it_had_a_log(
 ) -> None:
     """It waits for its next turn, and then knows what was said meanwhile."""
     url, session_id = own_nats_server.url, new_id()
-    # Its request comes again while the user's run is at work.
-    provider.say(Say(text=answer("noon").text, delay_s=3.0), answer("a report"))
+    provider.say(Say(text=answer("noon").text, stall_after=1), answer("a report"))
     dying = DyingPlanner(url, provider.url, '"type":"run_started"', "before")
     await ask(client.bus, A, session_id, cause="report")
     await dying.dead()
     await ask(client.bus, B, session_id)
-    async with planning(url, provider, ack_wait_s=ACK_WAIT_S):
-        for run, said in ((B, "noon"), (A, "a report")):
-            assert (await client.ended(run, 60)).end.raw_answer == said
-        await idle(client.bus, session_id)
+    async with planning(url, provider):
+        await wait_until(lambda: provider.ledger, what="the user's run asks its model")
+        async with planning(url, provider, ack_wait_s=ACK_WAIT_S):  # Now the report's request is delivered again.
+            await client.until(A, is_queued, 60)
+            provider.release()
+            for run, said in ((B, "noon"), (A, "a report")):
+                assert (await client.ended(run, 60)).end.raw_answer == said
+            await idle(client.bus, session_id)
     turns = [each for each in await events_of(client.bus, session_id) if each in TURNS]
     assert turns == ["run_begun", "run_yielded", "run_begun", "run_ended", "run_begun", "run_ended"]
     assert sorted((await client.ended(A)).facts()[:2]) == ["queued", "yielded"]
