@@ -4,26 +4,6 @@
 serves tools.
 """
 
-__all__ = [
-    "IdempotencyConflict",
-    "IdentitiesUnreadable",
-    "IncompleteLogin",
-    "InvalidCredential",
-    "NotFound",
-    "PauseChanged",
-    "PauseClosed",
-    "RunAlreadyEnded",
-    "RunwireError",
-    "ServerRefused",
-    "SessionBusy",
-    "ToolError",
-    "ToolsNotAllowed",
-    "ToolsNotLoaded",
-    "UnknownIdentity",
-    "Unreachable",
-    "UnsupportedSignature",
-]
-
 
 class RunwireError(Exception):
     """The gateway refused a request.

@@ -7,41 +7,25 @@ of one call by values. `report` says all of it for people and programs. `templat
 `schema_fields` knows which fields a schema declares.
 """
 
-from contracts.runs.decisions import Plan, PlanCall, PlanError, PlanReport, PlanWarning
-from runwire.plans.checking import PlanBounds, PlanCheck, check_plan
-from runwire.plans.reading import DirectResponse, TemplatePath, read_plan, report, template_paths
-from runwire.plans.templates import (
-    ArgumentsTooLarge,
-    MissingOutputField,
-    Template,
-    holds_templates,
-    is_candidate,
-    parse_template,
-    resolve,
-)
-from runwire.plans.texts import error_line, warning_line
-
-__all__ = [
-    "ArgumentsTooLarge",
-    "DirectResponse",
-    "MissingOutputField",
-    "Plan",
-    "PlanBounds",
-    "PlanCall",
-    "PlanCheck",
-    "PlanError",
-    "PlanReport",
-    "PlanWarning",
-    "Template",
-    "TemplatePath",
-    "check_plan",
-    "error_line",
-    "holds_templates",
-    "is_candidate",
-    "parse_template",
-    "read_plan",
-    "report",
-    "resolve",
-    "template_paths",
-    "warning_line",
-]
+from contracts.runs.decisions import Plan as Plan
+from contracts.runs.decisions import PlanCall as PlanCall
+from contracts.runs.decisions import PlanError as PlanError
+from contracts.runs.decisions import PlanReport as PlanReport
+from contracts.runs.decisions import PlanWarning as PlanWarning
+from runwire.plans.checking import PlanBounds as PlanBounds
+from runwire.plans.checking import PlanCheck as PlanCheck
+from runwire.plans.checking import check_plan as check_plan
+from runwire.plans.reading import DirectResponse as DirectResponse
+from runwire.plans.reading import TemplatePath as TemplatePath
+from runwire.plans.reading import read_plan as read_plan
+from runwire.plans.reading import report as report
+from runwire.plans.reading import template_paths as template_paths
+from runwire.plans.templates import ArgumentsTooLarge as ArgumentsTooLarge
+from runwire.plans.templates import MissingOutputField as MissingOutputField
+from runwire.plans.templates import Template as Template
+from runwire.plans.templates import holds_templates as holds_templates
+from runwire.plans.templates import is_candidate as is_candidate
+from runwire.plans.templates import parse_template as parse_template
+from runwire.plans.templates import resolve as resolve
+from runwire.plans.texts import error_line as error_line
+from runwire.plans.texts import warning_line as warning_line

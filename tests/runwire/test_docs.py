@@ -20,7 +20,7 @@ from services.shared.runs.pages.page_types import help_text
 from services.shared.runs.pages.registry import load_pages
 from tests.support.documents import ROOT, blocks, run_commands, run_python
 from tests.support.nats_server import NatsServer
-from tests.support.reference_pages import PUBLIC
+from tests.support.reference_pages import PUBLIC, public_names
 
 
 async def test_the_pages_on_tools_run(nats_server: NatsServer) -> None:
@@ -133,7 +133,7 @@ def test_the_rules_are_those_of_an_agents_file(code: str, tmp_path: Path) -> Non
 def test_what_is_public_is_documented() -> None:
     """Where it is defined."""
     for module in PUBLIC:
-        for name in module.__all__:
+        for name in public_names(module):
             value = getattr(module, name)
             assert not isinstance(value, type) or value.__doc__, name
 
@@ -141,7 +141,7 @@ def test_what_is_public_is_documented() -> None:
 def test_every_event_is_public() -> None:
     """Whoever matches on an event imports it from `runwire.events`."""
     known = {*KNOWN, *get_args(get_args(KnownSessionEvent)[0])}
-    assert {model.__name__ for model in known} <= set(events.__all__)
+    assert {model.__name__ for model in known} <= set(public_names(events))
 
 
 @pytest.mark.parametrize("code", blocks("tool_protocol.md", "toml"))

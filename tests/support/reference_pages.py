@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 from prometheus_client import REGISTRY
@@ -221,11 +222,17 @@ def _commands() -> Iterable[tuple[str, ...]]:
             yield f"`{' '.join(filter(None, (name, part, *arguments)))}`", _first(each.help), ", ".join(options)
 
 
+def public_names(module: ModuleType) -> list[str]:
+    """What a module lists, else all that it defines or imports by name: constants first."""
+    found = [name for name, value in vars(module).items() if name[0] != "_" and not isinstance(value, ModuleType)]
+    return getattr(module, "__all__", None) or sorted(found, key=lambda name: (not name.isupper(), name))
+
+
 def _names() -> Iterable[tuple[str, ...]]:
+    single = {model.__name__ for model in (*KNOWN, *get_args(get_args(KnownSessionEvent)[0]))}
     for module in PUBLIC:
-        single = {model.__name__ for model in (*KNOWN, *get_args(get_args(KnownSessionEvent)[0]))}
-        names = [name for name in module.__all__ if name != "main" and (module is not events or name not in single)]
-        yield f"`{module.__name__}`", ", ".join(f"`{name}`" for name in names)
+        left_out = single if module is events else {"main"}
+        yield f"`{module.__name__}`", ", ".join(f"`{name}`" for name in public_names(module) if name not in left_out)
 
 
 def _problems(base: type[Problem] = Problem) -> Iterable[tuple[str, ...]]:
