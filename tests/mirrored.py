@@ -56,7 +56,7 @@ THROUGH = {
     "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",
     "services/planner/strategies/base.py": "tests/planner/conversation/test_rendering.py",
     "services/shared/sessions/proposals.py": "tests/planner/sessions/test_proposals.py",
-    "services/shared/sessions/state.py": "tests/planner/sessions/tasks/test_reports_answers.py",
+    "services/shared/sessions/state.py": "tests/planner/sessions/tasks/test_reports.py",
 }
 
 

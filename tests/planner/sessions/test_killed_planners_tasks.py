@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from contracts.sessions.records import SessionDeletionRequested, SessionEntry
-from contracts.wire import keys, subjects
+from contracts.sessions.records import SessionEntry
+from contracts.wire import keys
 from contracts.wire.names import new_id
-from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.planner.logs.session_log import SessionAddress
 from tests.planner.sessions.task_scripts import HOST, PARENT, events_of, scripted, settled, spawn
@@ -69,17 +68,3 @@ async def test_each_step_is_done_once(
     assert {name: types[name] for name in wanted} == wanted
     assert [turn.answer for turn in session.turns] == ["Begun.", "All of it is done."]
     assert sorted(result.digest for result in session.background.results) == ["A.", "B."]
-
-
-async def gone(bus: Bus, session_id: str) -> None:
-    """Return once a session is deleted."""
-
-    async def is_gone() -> bool:
-        return [event.type for event in await events_of(bus, session_id)] == ["deleted"]
-
-    await wait_until(is_gone, what="the session is gone")
-
-
-async def delete(bus: Bus, session_id: str) -> None:
-    subject = subjects.session_inbox(*SessionAddress.of("default", session_id), "delete")
-    await bus.publish(subject, SessionDeletionRequested().model_dump_json().encode())

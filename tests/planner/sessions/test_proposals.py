@@ -1,102 +1,69 @@
 """What may become of a proposal: each cell of the table, which the document repeats; and what the next turn reads."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from contracts.runs.requests import RunRequested
-from contracts.sessions.proposals import (
-    PayloadKept,
-    ProposalApplied,
-    ProposalApplying,
-    ProposalDismissed,
-    ProposalPending,
-    ProposalReleased,
-    ProposalReport,
-    ProposalState,
-    ProposalSuperseded,
-    SessionProposalControl,
-    Verdict,
-)
-from contracts.sessions.records import RunEnded, SessionRecord, SessionRunEnded, SessionRunsForgotten
+from contracts.sessions import proposals as facts
+from contracts.sessions.records import RunEnded, SessionRunEnded, SessionRunsForgotten
 from services.planner.sessions import decide, proposals
-from services.shared.sessions.fold import fold
 from services.shared.sessions.proposals import TRANSITIONS, notes, report_of
 from services.shared.sessions.proposals import fold as fold_proposals
 from services.shared.sessions.state import Session
+from tests.planner.sessions.tasks.session_world import World, request, run_id, table
 
-ROOT = Path(__file__).resolve().parents[3]
-FIRST, SECOND, THIRD, JOB = (letter * 32 for letter in "abcd")
+FIRST, SECOND, JOB = map(run_id, ("first", "second", "job"))
 P, Q = "1" * 32, "2" * 32
-REPORT = ProposalReport(
-    applied=1,
-    failed=1,
-    table_id="tab_1",
-    version=8,
-    refused=[Verdict(index=2, code="row_changed", reason="it was changed")],
-)
+CHANGED = facts.Verdict(index=2, code="row_changed", reason="it was changed")
+REPORT = facts.ProposalReport(applied=1, failed=1, table_id="tab_1", version=8, refused=[CHANGED])
 
 
-def request(run: str, **fields: Any) -> RunRequested:
-    """A message to the session, or the run of an apply."""
-    known = {"run_id": run, "tenant": "t", "requested_at": 1, "trace_id": "x", "query": "q", "session_id": "s"}
-    return RunRequested.model_validate({**known, **fields})
-
-
-def ended(run: str, *proposals: str, outcome: Any = "done", cause: Any = "user", **fields: Any) -> SessionRunEnded:
+def ended(name: str, *proposals: str, outcome: Any = "done", cause: Any = "user", **fields: Any) -> SessionRunEnded:
     """The end of a run; a turn may have proposed something."""
-    payloads = [PayloadKept(payload_id=each, kind="data_proposal", summary="Three changes") for each in proposals]
-    of_run = RunEnded(run=run, outcome=outcome, question="q", answer="a", payloads=payloads)
+    payloads = [facts.PayloadKept(payload_id=each, kind="data_proposal", summary="Three changes") for each in proposals]
+    of_run = RunEnded(run=run_id(name), outcome=outcome, question="q", answer="a", payloads=payloads)
     return SessionRunEnded(ended=of_run, cause=cause, **fields)
 
 
-def control(proposal: str = P, job: str = JOB, operations: Sequence[int] = (0, 2)) -> SessionProposalControl:
+def control(proposal: str = P, job: str = "job", operations: Sequence[int] = (0, 2)) -> facts.SessionProposalControl:
     """An apply of two operations."""
-    applying = ProposalApplying(proposal_id=proposal, operations=[*operations], of=3, job=job)
-    return SessionProposalControl(session_id="s", proposal_id=proposal, apply=applying, request=request(job))
+    applying = facts.ProposalApplying(proposal_id=proposal, operations=[*operations], of=3, job=run_id(job))
+    return facts.SessionProposalControl(session_id="s", proposal_id=proposal, apply=applying, request=request(job))
 
 
-DISMISS = SessionProposalControl(session_id="s", proposal_id=P)
-APPLIED = ended(JOB, cause="call", report=REPORT)
-FAILED = ended(JOB, cause="call", outcome="error")
+DISMISS = facts.SessionProposalControl(session_id="s", proposal_id=P)
+APPLIED = ended("job", cause="call", report=REPORT)
+FAILED = ended("job", cause="call", outcome="error")
 Cause = RunRequested | decide.Received
 BY_NAME: dict[str, list[list[Cause]]] = {
-    "a new message": [[request(THIRD)]],
-    "a new message with `keep_proposal`": [[request(THIRD, keep_proposal=True)]],
-    "a later turn ends with a proposal": [[ended(SECOND, Q)]],
-    "apply": [[control()], [control(operations=[1], job="e" * 32)]],
+    "a new message": [[request("third")]],
+    "a new message with keep_proposal": [[request("third", keep_proposal=True)]],
+    "a later turn ends with a proposal": [[ended("second", Q)]],
+    "apply": [[control()], [control(operations=[1], job="other")]],
     "dismiss": [[DISMISS]],
-    "the apply's run ends": [[APPLIED], [FAILED], [ended(SECOND, Q), FAILED]],
+    "the apply's run ends": [[APPLIED], [FAILED], [ended("second", Q), FAILED]],
 }
 """Each with what may happen, and before the last one in the state `applying` alone."""
 
 
 def handled(session: Session, *causes: Cause) -> Session:
-    for cause in causes:
-        events = (
-            decide.offer(session, cause) if isinstance(cause, RunRequested) else decide.receive(session, cause, "I:9")
-        )
-        if events:
-            session = fold(session, session.seq + 1, SessionRecord(events=list(events)))
-    return session
+    world = World(session)
+    world.take(*causes, by="I:9")
+    return world.session
 
 
 def in_state(state: str) -> Session:
     """A session whose first turn has made a proposal, and whose second one goes on."""
-    session = handled(Session(), request(FIRST), request(SECOND), ended(FIRST, P))
+    session = handled(Session(), request("first"), request("second"), ended("first", P))
     return handled(session, control()) if state == "applying" else session
 
 
-def table(text: str) -> dict[tuple[str, str], set[str]]:
-    """The states in the cells, by what happens and the state before."""
-    lines = text[text.index("| what happens | pending") :].partition("\n\n")[0].splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {(row[0], state): {*row[at].split(", ")} for row in rows[2:] for at, state in enumerate(rows[0][1:], 1)}
+TABLE = table(proposals.__doc__ or "", "what happens | pending")
 
 
-@pytest.mark.parametrize(("what", "state"), table(proposals.__doc__ or ""))
+@pytest.mark.parametrize(("what", "state"), TABLE)
 def test_a_cell_says_what_may_become_of_a_proposal(what: str, state: str) -> None:
     """Exactly its states, over all ways in which it happens."""
     found = set()
@@ -109,30 +76,24 @@ def test_a_cell_says_what_may_become_of_a_proposal(what: str, state: str) -> Non
         later = handled(session, *causes).proposals
         found.add(later[P].state)
         assert sum(each.state == "pending" for each in later.values()) <= 1
-    assert found == table(proposals.__doc__ or "")[what, state]
-
-
-def test_the_document_has_the_same_table() -> None:
-    """Word for word."""
-    document = (ROOT / "docs" / "rules" / "sessions.md").read_text(encoding="utf-8")
-    assert table(document) == table(proposals.__doc__ or "")
+    assert found == {*TABLE[what, state].split(", ")}
 
 
 def test_only_legal_transitions_change_a_proposal() -> None:
     """Every event in every state, in the fold."""
     kept = in_state("applying").proposals
     events: list[Any] = [
-        ProposalPending(proposal_id=P, run=FIRST, kind="data_proposal", summary=""),
-        ProposalApplying(proposal_id=P, operations=[0], of=3, job=THIRD),
-        ProposalApplied(proposal_id=P, job=JOB, report=REPORT),
-        ProposalReleased(proposal_id=P, job=JOB, code="internal"),
-        ProposalDismissed(proposal_id=P),
-        ProposalSuperseded(proposal_id=P, by=SECOND),
+        facts.ProposalPending(proposal_id=P, run=FIRST, kind="data_proposal", summary=""),
+        facts.ProposalApplying(proposal_id=P, operations=[0], of=3, job=SECOND),
+        facts.ProposalApplied(proposal_id=P, job=JOB, report=REPORT),
+        facts.ProposalReleased(proposal_id=P, job=JOB, code="internal"),
+        facts.ProposalDismissed(proposal_id=P),
+        facts.ProposalSuperseded(proposal_id=P, by=SECOND),
     ]
     assert {each.type for each in events} == {*TRANSITIONS}
     for event in events:
         before, to = TRANSITIONS[event.type]
-        for state in (None, *get_args(ProposalState)):
+        for state in (None, *get_args(facts.ProposalState)):
             now = kept | {P: kept[P].model_copy(update={"state": state})}
             later = fold_proposals(now, event, 9, 0)
             assert (
@@ -159,14 +120,14 @@ def test_a_redelivered_decision_requests_the_same_run() -> None:
 
 @pytest.mark.parametrize(
     ("end", "code"),
-    [(ended(JOB, outcome="error"), "error"), (SessionRunsForgotten(runs=[JOB]), "deleted"), (FAILED, "error")],
+    [(ended("job", outcome="error"), "error"), (SessionRunsForgotten(runs=[JOB]), "deleted"), (FAILED, "error")],
     ids=["nobody can read its request", "it is deleted before it begins", "it fails"],
 )
 def test_an_apply_ends_however_its_run_does(end: Any, code: str) -> None:
     """The proposal is given back, or closed where another one is pending by then. What is no apply changes nothing."""
     found = handled(in_state("applying"), end).proposals[P]
     assert (found.state, found.code) == ("pending", code)
-    found = handled(in_state("applying"), ended(SECOND, Q), end).proposals[P]
+    found = handled(in_state("applying"), ended("second", Q), end).proposals[P]
     assert (found.state, found.superseded_by) == ("superseded", SECOND)
     pending = in_state("pending")
     assert (pending.pending_proposal, handled(pending, DISMISS).pending_proposal) == (P, None)
@@ -176,10 +137,12 @@ def test_an_apply_ends_however_its_run_does(end: Any, code: str) -> None:
 
 def test_a_turn_without_an_answer_proposes_nothing() -> None:
     """Nor one that was cancelled; of several proposals of a turn the last one counts."""
-    session = handled(Session(), request(FIRST))
+    session = handled(Session(), request("first"))
     for outcome in ("cancelled", "error"):
-        assert {each.state for each in handled(session, ended(FIRST, P, outcome=outcome)).proposals.values()} == {None}
-    both = handled(session, ended(FIRST, P, Q)).proposals
+        assert {each.state for each in handled(session, ended("first", P, outcome=outcome)).proposals.values()} == {
+            None
+        }
+    both = handled(session, ended("first", P, Q)).proposals
     assert {each.payload_id: each.state for each in both.values()} == {P: None, Q: "pending"}
 
 
@@ -188,16 +151,16 @@ def test_the_next_turn_reads_what_came_of_it() -> None:
     session = handled(in_state("applying"), APPLIED)
     text = notes(session.proposals, session.previous_turn_seq)[0]
     assert all(part in text for part in ("2 of 3", "1 were applied, 1 failed", "tab_1", "version 8", "2: row_changed"))
-    session = handled(session, ended(SECOND), request(THIRD), ended(THIRD), request("f" * 32))
+    session = handled(session, ended("second"), request("third"), ended("third"), request("fourth"))
     assert notes(session.proposals, session.previous_turn_seq) == []
     assert "waits" in notes(in_state("pending").proposals, 99)[0]
     assert "dismissed" in notes(handled(in_state("pending"), DISMISS).proposals, 0)[0]
     failed = handled(in_state("applying"), FAILED)
-    for causes in ([], [DISMISS], [request(THIRD)]):
+    for causes in ([], [DISMISS], [request("third")]):
         [told] = notes(handled(failed, *causes).proposals, 0)
         assert "may have changed a part" in told
         assert "nothing was changed" not in told
-    assert "wrote on" in notes(handled(in_state("pending"), request(THIRD)).proposals, 0)[0]
+    assert "wrote on" in notes(handled(in_state("pending"), request("third")).proposals, 0)[0]
 
 
 def test_a_report_is_read_from_any_result() -> None:

@@ -1,4 +1,4 @@
-"""A session with background tasks, without a server: messages in, events and commands out."""
+"""A session, perhaps with background tasks, without a server: messages in, events and commands out."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -89,27 +89,29 @@ class World:
 
     session: Session = field(default_factory=Session)
     written: list[KnownSessionEvent] = field(default_factory=list)
+    of_session: list[decide.Command] = field(default_factory=list)
+    """What follows from the newest message."""
     commands: list[TaskCommand] = field(default_factory=list)
-    """Of the newest message."""
+    """What follows from it for tasks."""
     records: list[SessionRecord] = field(default_factory=list)
 
-    def take(self, *causes: RunRequested | decide.Received) -> list[str]:
+    def take(self, *causes: RunRequested | decide.Received, by: str = "") -> list[str]:
         """Handle requests or messages; returns the types of the events of the last one."""
         events: decide.Events = []
         for cause in causes:
-            by = f"INBOX:{len(self.records) + 1}"
-            is_request = isinstance(cause, RunRequested)
+            owner = by or f"INBOX:{len(self.records) + 1}"
             events = (
                 decide.offer(self.session, cause)
                 if isinstance(cause, RunRequested)
-                else decide.receive(self.session, cause, by)
+                else decide.receive(self.session, cause, owner)
             )
             if events:
-                record = SessionRecord(by=by, at=AT + len(self.records), events=list(events))
+                record = SessionRecord(by=owner, at=AT + len(self.records), events=list(events))
                 self.records.append(record)
                 self.session = fold(self.session, self.session.seq + 1, record)
                 self.written += events
-            self.commands = [] if is_request or not isinstance(cause, TOLD) else commands.commands(self.session, cause)
+            self.of_session = decide.commands(self.session, cause)
+            self.commands = commands.commands(self.session, cause) if isinstance(cause, TOLD) else []
         return [event.type for event in events]
 
     def of(self, kind: str) -> list[Any]:
@@ -123,6 +125,13 @@ class World:
         """The answer to the newest call: what the model sees, or the code of the failure."""
         (found,) = [each.finished for each in self.commands if isinstance(each, AnswerCall)]
         return found.failure.code if found.failure is not None else found.observation
+
+
+def table(text: str, head: str) -> dict[tuple[str, str], str]:
+    """The cells of the table in a text that begins with this head, by first cell and column, without backquotes."""
+    lines = text[text.index(f"| {head} |") :].replace("`", "").partition("\n\n")[0].splitlines()
+    heads, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {(row[0], state): cell for row in rows for state, cell in zip(heads[1:], row[1:], strict=True)}
 
 
 def busy(run: str = "r") -> World:

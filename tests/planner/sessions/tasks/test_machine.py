@@ -1,13 +1,13 @@
-"""What becomes of groups of background tasks: their end, their results, decisions and reports."""
+"""What becomes of groups of background tasks: what joins them, their end, their results, decisions and reports."""
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from contracts.sessions.tasks import SessionGroupDue
+from contracts.sessions.tasks import SessionGroupDue, TaskPolicy
 from services.planner.sessions.decide import Received
 from services.planner.sessions.tasks import machine
-from tests.planner.sessions.tasks.session_world import World, busy, called, control, ended, run_id, spawned
+from tests.planner.sessions.tasks.session_world import World, busy, called, control, ended, run_id, spawned, table
 
 
 def _reports(world: World) -> list[tuple[str, list[str], list[str]]]:
@@ -41,19 +41,7 @@ CAUSES = {
 }
 
 
-GROUPS = Path(__file__).resolve().parents[4] / "docs" / "rules" / "groups.md"
-
-
-def _table(text: str) -> dict[tuple[str, str], set[str]]:
-    """What may become of a group: cause and state -> states."""
-    table = text[text.index("| what happens |") :].partition("\n\n")[0]
-    lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    states = lines[0][1:]
-    return {
-        (cells[0], state): set(cell.split(", "))
-        for cells in lines[2:]
-        for state, cell in zip(states, cells[1:], strict=True)
-    }
+TABLE = table(machine.__doc__ or "", "what happens | open")
 
 
 def _with_group(state: str) -> list[World]:
@@ -78,16 +66,14 @@ def _with_group(state: str) -> list[World]:
 @pytest.mark.parametrize("cause", CAUSES)
 def test_groups_change_as_the_table_says(cause: str) -> None:
     """Each state that it names is reached, and no other one."""
-    table = _table(str(machine.__doc__))
-    assert _table(GROUPS.read_text(encoding="utf-8")) == table
-    assert {name for name, _state in table} == set(CAUSES)
+    assert {name for name, _state in TABLE} == set(CAUSES)
     for state in ("open", "sealed", "complete", "failed"):
         reached = set()
         for message in CAUSES[cause]:
             for world in _with_group(state):
                 world.take(message)
                 reached.add(world.group("a").status)
-        assert reached == table.get((cause, state), {state}), state
+        assert reached == {*TABLE.get((cause, state), state).split(", ")}, state
 
 
 @pytest.mark.parametrize(
@@ -125,3 +111,59 @@ def test_an_answer_at_the_end_of_a_budget_is_a_result() -> None:
         ("failed", "budget_exhausted"),
         ("failed", "no_path"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "policy", "child", "args"),
+    [
+        ("group_not_found", {}, {}, {"group_id": "f" * 32}),
+        ("group_not_found", {}, {}, {"group_id": run_id("alone")}),
+        ("group_not_joinable", {}, {}, {"group_id": run_id("sealed")}),
+        ("too_many_tasks", {"max_open": 2}, {}, {}),
+        ("too_many_tasks", {"max_per_run": 2}, {}, {}),
+        ("too_deep", {"max_depth": 1}, {"depth": 2}, {}),
+        ("too_many_hops", {"max_hops": 1}, {"hops": 1}, {}),
+    ],
+)
+def test_a_refused_spawn_leaves_nothing_behind(
+    code: str, policy: dict[str, int], child: dict[str, int], args: dict[str, str]
+) -> None:
+    """The model gets the code, and gets it again when the message is repeated."""
+    world = busy()
+    world.take(spawned("r", "alone"), spawned("r", "sealed", group="g", group_sealed=True))
+    before = world.session.background
+    call = spawned("r", "x", policy=TaskPolicy.model_validate(policy), child=child, **args)
+
+    assert world.take(call) == ["spawn_refused"]
+    assert world.answer() == code
+    assert world.take(call) == []
+    assert world.answer() == code
+    after = world.session.background
+    assert (after.tasks, after.groups, after.spawned) == (before.tasks, before.groups, before.spawned)
+
+
+def test_the_requests_of_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs with the same settings share one; many different ones are refused."""
+    monkeypatch.setattr(machine, "MAX_REPORT_AS_BYTES", 900)
+    world = busy()
+    for number in range(20):
+        world.take(spawned("r", f"a{number}", child={"key_tools": ["search"]}))
+    assert len(world.session.background.report_as) == 1
+    world.take(spawned("r", "b", child={"key_tools": ["x" * 64] * 20}))
+    assert world.answer() == "too_many_tasks"
+
+
+@pytest.mark.parametrize("policy", ["APPEND", "REPLACE", "HUMAN_GATED"])
+@pytest.mark.parametrize("field", ["merge_strategy", "group_merge_strategy"])
+@pytest.mark.parametrize("chosen", ["APPEND", "REPLACE", "HUMAN_GATED"])
+def test_a_model_may_gate_results_and_not_open_a_gate(policy: str, field: str, chosen: str) -> None:
+    """Nor by a group that another agent has made without one."""
+    world = busy()
+    of_agent = TaskPolicy.model_validate({"merge_strategy": policy})
+    args: dict[str, Any] = {field: chosen}
+    world.take(spawned("r", "a", policy=of_agent, group="g", **args))
+    wanted = policy if policy == "HUMAN_GATED" else chosen
+    assert world.session.background.groups[run_id("a")].merge == wanted
+
+    joining = spawned("r", "b", policy=TaskPolicy(merge_strategy="HUMAN_GATED"), group_id=run_id("a"))
+    assert world.take(joining) == (["task_spawned"] if wanted == "HUMAN_GATED" else ["spawn_refused"])

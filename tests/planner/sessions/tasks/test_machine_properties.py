@@ -184,53 +184,50 @@ def _story(steps: list[tuple[int, int]]) -> Story:
     return story
 
 
+ONCE = {
+    "group_opened": "group_id",
+    "task_spawned": "task_id",
+    "waiter_added": "group_id",
+    "waiter_released": "group_id",
+    "group_sealed": "group_id",
+    "task_ended": "task_id",
+    "group_ended": "group_id",
+    "results_rejected": "group_id",
+    "reported": "report_id",
+    "task_control_done": "id",
+    "task_control_refused": "id",
+}
+"""Events of which there is at most one for each value of a field."""
+
+
 @given(STEPS)
-def test_every_transition_happens_once(steps: list[tuple[int, int]]) -> None:
-    """Whatever is repeated."""
+def test_whatever_is_repeated_all_happens_once_and_no_result_is_lost(steps: list[tuple[int, int]]) -> None:
+    """Every transition; and each group is reported when that is due."""
     story = _story(steps)
     story.finish()
-    once = {
-        "group_opened": "group_id",
-        "task_spawned": "task_id",
-        "waiter_added": "group_id",
-        "waiter_released": "group_id",
-        "group_sealed": "group_id",
-        "task_ended": "task_id",
-        "group_ended": "group_id",
-        "results_rejected": "group_id",
-        "reported": "report_id",
-        "task_control_done": "id",
-        "task_control_refused": "id",
-    }
-    for kind, key in once.items():
+    for kind, key in ONCE.items():
         counted = Counter(getattr(event, key) for event in story.world.of(kind))
         assert set(counted.values()) <= {1}, kind
-    merged = Counter(task for event in story.world.of("results_merged") for task in event.tasks)
-    assert set(merged.values()) <= {1}
-    assert story.world.session.background.open_tasks() == []
-    assert story.world.session.background.reports == []
-
-
-@given(STEPS)
-def test_each_group_is_reported_once_when_it_is_due(steps: list[tuple[int, int]]) -> None:
-    """And never where a run has the results, they were rejected, or nobody wants a report."""
-    story = _story(steps)
-    story.finish()
-    reported = story.world.of("reported")
-    named = Counter(task for event in reported for task in [*event.tasks, *event.failed])
-    assert set(named.values()) <= {1}
-    for group in story.world.session.background.groups.values():
+    background, reported = story.world.session.background, story.world.of("reported")
+    assert (background.open_tasks(), background.reports) == ([], [])
+    for group in background.groups.values():
         assert group.has_ended
         of_group = [event for event in reported if event.group_id == group.group_id]
-        if _gets_none(story, group):
-            is_late = group.report == "any" and group.name
-            assert is_late or not of_group
-            continue
         names = [task for event in of_group for task in [*event.tasks, *event.failed]]
-        assert sorted(names) == sorted(group.tasks)
-        assert len(of_group) == (len(group.tasks) if group.reports_each else 1)
-    without = {each.report_id for each in reported}
-    assert story.kept <= without, "the context of a report that does not come is dropped"
+        if _gets_none(story, group):
+            assert not of_group or (group.report == "any" and group.name), "some of its tasks were reported before"
+            assert max(Counter(names).values(), default=1) == 1
+        else:
+            assert sorted(names) == sorted(group.tasks)
+            assert len(of_group) == (len(group.tasks) if group.reports_each else 1)
+    assert story.kept <= {each.report_id for each in reported}, "the context of a report that does not come is dropped"
+    merged = [task for event in story.world.of("results_merged") for task in event.tasks]
+    rejected = {event.group_id for event in story.world.of("results_rejected")}
+    assert sorted(merged) == sorted(
+        event.task_id
+        for event in story.world.of("task_ended")
+        if event.outcome in WITH_RESULT and background.tasks[event.task_id].group_id not in rejected
+    )
 
 
 def _gets_none(story: Story, group: Group) -> bool:
@@ -242,19 +239,6 @@ def _gets_none(story: Story, group: Group) -> bool:
     rejected = {event.group_id for event in story.world.of("results_rejected")}
     is_muted = bool(muted & set(group.tasks)) and (group.is_muted or not group.name)
     return group.report == "none" or is_muted or group.group_id in answered | rejected
-
-
-@given(STEPS)
-def test_no_result_is_lost(steps: list[tuple[int, int]]) -> None:
-    """What a task found is merged, unless a person rejected it."""
-    story = _story(steps)
-    story.finish()
-    merged = {task for event in story.world.of("results_merged") for task in event.tasks}
-    rejected = {event.group_id for event in story.world.of("results_rejected")}
-    tasks = story.world.session.background.tasks
-    for event in story.world.of("task_ended"):
-        is_rejected = tasks[event.task_id].group_id in rejected
-        assert (event.task_id in merged) == (event.outcome in WITH_RESULT and not is_rejected)
 
 
 @given(STEPS)
