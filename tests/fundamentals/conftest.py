@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from runwire import Client
+from runwire.client import RunStatus
 from services.gateway.auth.key_lines import new_key
 from tests.support.model_server import ModelServer
 from tests.support.nats_server import NatsServer
@@ -134,6 +135,26 @@ def model(model_server: ModelServer) -> Iterator[ModelServer]:
 
 async def _are_offered(client: Client) -> bool:
     return {tool.name for tool in await client.tools()} >= OFFERED
+
+
+def answer_in(run: RunStatus) -> str:
+    """The answer of a run that has ended."""
+    assert run.payload is not None, run
+    return run.payload.raw_answer
+
+
+def restart(stack: Stack, *names: str) -> None:
+    """Kill processes, and start each again."""
+    for name in names:
+        stack.kill(name)
+        stack.spawn(name)
+
+
+def noted(stack: Stack, book: str, run_id: str) -> list[str]:
+    """What the tools of a run have done, by the lines that they have written into a file: a key, and what it was."""
+    file = stack.folder / book
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return [line for line in lines if line.startswith(run_id)]
 
 
 async def until(client: Client, run_id: str, kind: str) -> None:

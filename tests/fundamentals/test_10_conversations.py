@@ -11,6 +11,7 @@ from runwire import Client
 from runwire.client.options import MemoryOptions
 from runwire.errors import NotFound
 from runwire.events import ArtifactStored
+from tests.fundamentals.conftest import until
 from tests.support.model_server import ModelServer, Seen, action, answer, words
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -134,9 +135,7 @@ async def test_a_deleted_session_is_gone(client: Client, model: ModelServer) -> 
     first = await client.start("What was said?", agent="scripted", session_id=session)
     stored = [event.artifact_id async for event in client.follow(first) if isinstance(event, ArtifactStored)]
     second = await client.start("Sleep on it", agent="scripted", session_id=session)
-    async for event in client.follow(second):
-        if event.type == "tool_progress":
-            break
+    await until(client, second, "tool_progress")
 
     events = aiter(client.session_events(session))
     await anext(events)  # It is followed before it is gone.

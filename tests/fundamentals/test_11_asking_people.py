@@ -5,6 +5,7 @@ import pytest
 from runwire import Client, RunwireError
 from runwire.client import OpenPause
 from runwire.events import Observed
+from tests.fundamentals.conftest import answer_in, noted, restart
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.stack import Stack
 
@@ -32,8 +33,7 @@ async def test_a_tool_asks_and_its_function_goes_on_with_the_answers(client: Cli
     await client.approve(await asked(client, run_id, "Book 7A?"))
 
     run = await client.result(run_id)
-    assert run.payload is not None
-    assert run.payload.raw_answer == "Seat 7A is yours."
+    assert answer_in(run) == "Seat 7A is yours."
     assert "7A by offer for LX 8" in model.ledger[1].text, "the model reads what the tool has returned"
 
 
@@ -52,14 +52,10 @@ async def test_everything_may_die_while_a_person_thinks(client: Client, model: M
     model.say(CALL, answer("Seat 3C is yours."))
     run_id = await client.start("Book me a seat on LX 8", agent="scripted")
     question = await asked(client, run_id, "Which seat on LX 8?")
-    for name in ("tools-1", "tool_runner-1", "planner-1"):
-        stack.kill(name)
-        stack.spawn(name)
+    restart(stack, "tools-1", "tool_runner-1", "planner-1")
     await client.answer(question, {"name": "3C"})
     await client.approve(await asked(client, run_id, "Book 3C?"))
 
     run = await client.result(run_id)
-    assert run.payload is not None
-    assert run.payload.raw_answer == "Seat 3C is yours."
-    offers = (stack.folder / "offers").read_text(encoding="utf-8").splitlines()
-    assert len([offer for offer in offers if offer.startswith(run_id)]) == 1
+    assert answer_in(run) == "Seat 3C is yours."
+    assert len(noted(stack, "offers", run_id)) == 1

@@ -7,6 +7,7 @@ from contracts.wire.names import new_id
 from runwire import Client
 from runwire.errors import SessionBusy
 from runwire.events import InputAdded
+from tests.fundamentals.conftest import answer_in, until
 from tests.support.model_server import ModelServer, Say, action, answer
 
 QUESTION_BACK = Say(text=answer("Which city?", requires_followup=True).text)
@@ -15,9 +16,7 @@ QUESTION_BACK = Say(text=answer("Which city?", requires_followup=True).text)
 async def at_work(client: Client, session: str, nap_s: float = 50) -> str:
     """Start a run of the session, and return its id once its tool works."""
     run_id = await client.start(f"Take a nap of {nap_s:g} seconds", session_id=session)
-    async for event in client.follow(run_id):
-        if event.type == "tool_progress":
-            break
+    await until(client, run_id, "tool_progress")
     return run_id
 
 
@@ -35,8 +34,7 @@ async def test_it_waits_for_its_turn(client: Client, model: ModelServer) -> None
     assert (await client.status(second)).status == "queued"
     run = await client.result(second)
 
-    assert run.payload is not None
-    assert (run.reason, run.payload.raw_answer) == ("answer_complete", "Good morning.")
+    assert (run.reason, answer_in(run)) == ("answer_complete", "Good morning.")
     assert (run.started_at or 0) >= ((await client.status(first)).ended_at or 0) > 0
     assert "slept 3 seconds" in model.ledger[0].text
 
@@ -56,9 +54,7 @@ async def test_steer_adds_its_text_to_the_run_under_way(client: Client, model: M
     model.say(action("take_nap", seconds=2), answer("545,796 people."))
     session = new_id()
     first = await client.start("How many people live in Lisbon?", agent="scripted", session_id=session)
-    async for event in client.follow(first):
-        if event.type == "tool_progress":
-            break
+    await until(client, first, "tool_progress")
     merged = await client.chat("In digits, please", session_id=session, on_busy="steer")
 
     assert merged.payload is not None
@@ -98,8 +94,7 @@ async def test_cancel_takes_the_turn(client: Client, model: ModelServer) -> None
     ended = await client.status(first)
     assert ended.status == "cancelled"
     assert (second.started_at or 0) >= (ended.ended_at or 0) > 0
-    assert second.payload is not None
-    assert second.payload.raw_answer == "Good morning."
+    assert answer_in(second) == "Good morning."
 
 
 async def test_it_answers_a_run_that_waits_for_a_person(client: Client, model: ModelServer) -> None:
@@ -113,8 +108,7 @@ async def test_it_answers_a_run_that_waits_for_a_person(client: Client, model: M
     assert merged.payload is not None
     assert (merged.payload.route, merged.payload.extra["run_id"]) == ("merged", asking.run_id)
     answered = await client.result(asking.run_id)
-    assert answered.payload is not None
-    assert answered.payload.raw_answer == "545,796"
+    assert answer_in(answered) == "545,796"
     assert "In Lisbon" in model.ledger[1].text
 
 
@@ -137,6 +131,5 @@ async def test_on_paused_has_the_same_choices(client: Client, model: ModelServer
     with pytest.raises(SessionBusy):
         await client.start("Are you awake?", session_id=session, on_paused="reject")
     second = await client.chat("Never mind!", agent="scripted", session_id=session, on_paused="cancel")
-    assert second.payload is not None
-    assert second.payload.raw_answer == "Good morning."
+    assert answer_in(second) == "Good morning."
     assert (await client.status(paying.run_id)).status == "cancelled"

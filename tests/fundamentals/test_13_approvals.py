@@ -11,6 +11,7 @@ from runwire import Client, RunwireError
 from runwire.client import OpenPause
 from runwire.errors import IdempotencyConflict, PauseChanged, PauseClosed, RunAlreadyEnded
 from runwire.events import Observed
+from tests.fundamentals.conftest import answer_in, noted
 from tests.support.buses import processed
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
@@ -31,9 +32,7 @@ async def paying(
 
 def paid(stack: Stack, run_id: str) -> list[int]:
     """The amounts that a run has paid."""
-    book = stack.folder / "payments"
-    lines = book.read_text(encoding="utf-8").splitlines() if book.exists() else []
-    return [int(line.split()[-1]) for line in lines if line.startswith(run_id)]
+    return [int(line.split()[-1]) for line in noted(stack, "payments", run_id)]
 
 
 async def failures(client: Client, run_id: str) -> list[str | None]:
@@ -51,8 +50,7 @@ async def test_nothing_is_paid_before_a_person_approves(client: Client, model: M
 
     await client.approve(pause)
     run = await client.result(pause.run_id)
-    assert run.payload is not None
-    assert run.payload.raw_answer == "Paid."
+    assert answer_in(run) == "Paid."
     assert paid(stack, pause.run_id) == [500]
 
 
@@ -121,7 +119,6 @@ async def test_once_per_session(client: Client, model: ModelServer, stack: Stack
     await client.approve(pause)
     await client.result(pause.run_id)
     second = await client.chat("Pay once more", agent="trusting", session_id=session)
-    assert second.payload is not None
     assert paid(stack, pause.run_id) + paid(stack, second.run_id) == [500, 5, 6]
 
     another = await paying(client, agent="trusting", session=session, user="another")

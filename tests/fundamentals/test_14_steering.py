@@ -6,7 +6,7 @@ import pytest
 from runwire import Client
 from runwire.errors import RunAlreadyEnded
 from runwire.events import Chunk, InputAdded
-from tests.fundamentals.conftest import ACME_KEY, ANN_KEY, KEYED_GATEWAY, until
+from tests.fundamentals.conftest import ACME_KEY, ANN_KEY, KEYED_GATEWAY, answer_in, until
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -20,8 +20,7 @@ async def test_a_text_takes_effect_at_the_next_decision(client: Client, model: M
     await client.send_input(run_id, "in verse, please")
     run = await client.result(run_id)
 
-    assert run.payload is not None
-    assert run.payload.raw_answer == "Rested, and in verse."
+    assert answer_in(run) == "Rested, and in verse."
     second = model.ledger[1].text
     assert "slept 2 seconds" in second
     assert "in verse, please" in second
@@ -36,8 +35,7 @@ async def test_an_answer_being_written_is_finished_and_superseded(client: Client
     seen = [event async for event in client.follow(run_id)]
 
     run = await client.status(run_id)
-    assert run.payload is not None
-    assert run.payload.raw_answer == "It was a dream."
+    assert answer_in(run) == "It was a dream."
     assert words(80) in model.ledger[1].text, "the model sees what it has written"
     shown = [event for event in seen if isinstance(event, Chunk)]
     last = shown[-1].action_seq
@@ -52,8 +50,7 @@ async def test_a_redirect_takes_the_place_of_the_question(client: Client, model:
     await client.send_input(run_id, "Tell me a joke instead", redirect=True)
     run = await client.result(run_id)
 
-    assert run.payload is not None
-    assert run.payload.raw_answer == "A short one."
+    assert answer_in(run) == "A short one."
     assert "Tell me a joke instead" in model.ledger[1].text
     await wait_until(lambda: model.ledger[0].ended == "gone", what="the first request to the model is closed")
 

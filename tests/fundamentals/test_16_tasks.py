@@ -16,6 +16,7 @@ from runwire.events import (
     TaskEnded,
     TaskSpawned,
 )
+from tests.fundamentals.conftest import answer_in
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.waiting import wait_until
 
@@ -55,8 +56,7 @@ async def test_three_tasks_have_one_report(client: Client, model: ModelServer) -
     scripted(model, *(task(query, group="monday") for query in FOUND), report="Monday is looked after.")
     session = new_id()
     run = await client.chat(QUESTION, agent="spawning", session_id=session)
-    assert run.payload is not None
-    assert run.payload.raw_answer == "I am on it."
+    assert answer_in(run) == "I am on it."
 
     seen = await until_reported(client, session)
     assert len([event for event in seen if isinstance(event, TaskSpawned)]) == 3
@@ -110,8 +110,7 @@ async def test_a_run_may_wait_for_the_results(client: Client, model: ModelServer
     scripted(model, task("orders?", retain_turn=True), done="There are 7.")
     session = new_id()
     run = await client.chat(QUESTION, agent="spawning", session_id=session)
-    assert run.payload is not None
-    assert run.payload.raw_answer == "There are 7."
+    assert answer_in(run) == "There are 7."
     assert FOUND["orders?"] in model.ledger[-1].text
     assert [listed.cause async for listed in client.list_runs(session_id=session)].count("report") == 0
 
@@ -126,8 +125,7 @@ async def test_a_person_is_asked_before_a_task_is_spawned(client: Client, model:
     await client.reject(pause, note="nobody writes on Mondays")
 
     ended = await client.result(run.run_id)
-    assert ended.payload is not None
-    assert ended.payload.raw_answer == "There are 7."
+    assert answer_in(ended) == "There are 7."
     assert FOUND["orders?"] in model.ledger[-1].text, "the person kept the turn"
     assert "nobody writes on Mondays" in model.ledger[-1].text
     assert [each.status for each in await client.tasks(ended.session_id or "")] == ["succeeded"]

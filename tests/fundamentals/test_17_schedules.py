@@ -1,16 +1,15 @@
 """A schedule or another system starts runs without a person, each exactly once."""
 
-import base64
-import hashlib
-import hmac
 import json
 from datetime import UTC, datetime, timedelta
 
 import httpx
 
 from contracts.runs.requests import RunStatus
-from contracts.wire.names import new_id, unix_ms
+from contracts.wire.names import new_id
 from runwire import Client
+from runwire.client import webhook_headers
+from tests.fundamentals.conftest import restart
 from tests.support.model_server import ModelServer, answer
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -26,18 +25,6 @@ async def runs_of(client: Client, session: str, count: int = 1) -> list[RunStatu
     return await wait_until(ended, what="a run was started and has ended")
 
 
-def signed(secret: str, body: bytes, name: str) -> dict[str, str]:
-    """The headers of a delivery, by Standard Webhooks."""
-    sent_at = str(unix_ms() // 1000)
-    key = base64.b64decode(secret.removeprefix("whsec_"))
-    signature = hmac.digest(key, f"{name}.{sent_at}.".encode() + body, hashlib.sha256)
-    return {
-        "webhook-id": name,
-        "webhook-timestamp": sent_at,
-        "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
-    }
-
-
 async def test_a_schedule_fires_once(http: httpx.AsyncClient, client: Client, stack: Stack) -> None:
     """At its time, also if the planner dies meanwhile."""
     session = new_id()
@@ -45,8 +32,7 @@ async def test_a_schedule_fires_once(http: httpx.AsyncClient, client: Client, st
     made = await http.post("/v1/schedules", json={"at": at, "run": {"query": "What is 6*7?", "session_id": session}})
     assert made.status_code == 201, made.text
     assert len(made.json()["next"]) == 1
-    stack.kill("planner-1")
-    stack.spawn("planner-1")
+    restart(stack, "planner-1")
 
     [run] = await runs_of(client, session)
     shown = (await http.get(f"/v1/schedules/{made.json()['schedule_id']}")).json()
@@ -84,7 +70,7 @@ async def test_a_webhook_that_is_delivered_twice_starts_one_run(
     hook = (await http.post("/v1/schedules", json={"webhook": True, "run": run})).json()
     assert "secret" not in (await http.get(f"/v1/schedules/{hook['schedule_id']}")).json()
     body = json.dumps({"order": 7, "state": "late"}).encode()
-    headers = signed(hook["secret"], body, "delivery-1")
+    headers = webhook_headers(hook["secret"], body, "delivery-1")
     answers = [await http.post(hook["webhook_url"], content=body, headers=headers) for _ in range(2)]
     assert [each.status_code for each in answers] == [202, 202]
     assert answers[0].json() == answers[1].json()

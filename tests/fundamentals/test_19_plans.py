@@ -6,6 +6,7 @@ from typing import Any
 from contracts.wire.names import new_id
 from runwire import Client
 from runwire.events import Observed, Step
+from tests.fundamentals.conftest import answer_in, noted, restart
 from tests.support.model_server import ModelServer, Say
 from tests.support.stack import Stack
 
@@ -35,8 +36,7 @@ async def test_a_later_call_takes_what_an_earlier_one_returned(client: Client, m
     post = call("create_blog_post", artifact_id="$0.output.artifact_id", **WRITING)
     model.say(plan(RESEARCH, post), Say(text="Here is your post."))
     run = await client.chat("Write a post", agent="planning", tool_context={"blog_id": "abc-123"})
-    assert run.payload is not None
-    assert run.payload.raw_answer == "Here is your post."
+    assert answer_in(run) == "Here is your post."
     assert len(model.ledger) == 2
     assert await steps(client, run.run_id) == ["plan succeeded", "execute succeeded", "respond succeeded"]
 
@@ -50,8 +50,7 @@ async def test_without_tools_one_request_is_enough(client: Client, model: ModelS
     written = {"type": "direct_response", "content": "Good morning!"}
     model.say(Say(tool_calls=[{"name": "__planning__", "arguments": json.dumps(written)}]))
     run = await client.chat("Good morning", agent="planning")
-    assert run.payload is not None
-    assert run.payload.raw_answer == "Good morning!"
+    assert answer_in(run) == "Good morning!"
     assert len(model.ledger) == 1
 
 
@@ -60,8 +59,7 @@ async def test_a_plan_with_an_error_runs_nothing(client: Client, model: ModelSer
     post = call("create_blog_post", artifact_id="$0.output.artifactId", **WRITING)
     model.say(plan(RESEARCH, post), Say(text="I could not plan that."))
     run = await client.chat("Write a post", agent="planning")
-    assert run.payload is not None
-    assert (run.payload.raw_answer, run.usage and run.usage.tool_calls) == ("I could not plan that.", 0)
+    assert (answer_in(run), run.usage and run.usage.tool_calls) == ("I could not plan that.", 0)
     assert await steps(client, run.run_id) == ["plan invalid", "respond succeeded"]
     assert 'research_blog has no output field \\"artifactId\\"' in model.ledger[1].text
 
@@ -83,12 +81,11 @@ async def test_the_first_failure_halts_the_plan(client: Client, model: ModelServ
         plan(call("count_inhabitants", city="Atlantis"), call("post_postcard", recipient=session)), Say(text="No.")
     )
     run = await client.chat("Count them, and write", agent="planning", session_id=session)
-    assert run.payload is not None
-    assert run.payload.raw_answer == "No."
+    assert answer_in(run) == "No."
     [ended] = [event async for event in client.follow(run.run_id) if isinstance(event, Step) and event.statuses]
     assert ended.statuses == ["failed", "not_executed"]
     assert "Atlantis is not in the register" in (ended.halt_reason or "")
-    assert session not in posted(stack)
+    assert noted(stack, "postcards", run.run_id) == []
 
 
 async def test_a_person_sees_the_whole_plan(client: Client, model: ModelServer) -> None:
@@ -104,8 +101,7 @@ async def test_a_person_sees_the_whole_plan(client: Client, model: ModelServer) 
 
     await client.reject(pause, note="not this month")
     ended = await client.result(run.run_id)
-    assert ended.payload is not None
-    assert ended.payload.raw_answer == "I did not pay."
+    assert answer_in(ended) == "I did not pay."
     assert "not this month" in model.ledger[1].text
 
 
@@ -119,16 +115,8 @@ async def test_a_plan_goes_on_though_its_planner_dies(client: Client, model: Mod
     async for event in client.follow(run_id):
         if isinstance(event, Observed):
             break
-    stack.kill("planner-1")
-    stack.spawn("planner-1")
+    restart(stack, "planner-1")
     run = await client.result(run_id)
-    assert run.payload is not None
-    assert run.payload.raw_answer == "All done."
+    assert answer_in(run) == "All done."
     assert len(model.ledger) == 2
-    assert posted(stack).count(run_id) == 1
-
-
-def posted(stack: Stack) -> str:
-    """One line for each postcard, with the run that posted it and its recipient."""
-    book = stack.folder / "postcards"
-    return book.read_text(encoding="utf-8") if book.exists() else ""
+    assert len(noted(stack, "postcards", run_id)) == 1

@@ -2,6 +2,7 @@
 
 from runwire import Client
 from runwire.events import Observed
+from tests.fundamentals.conftest import answer_in, noted, restart, until
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
 
@@ -16,9 +17,8 @@ async def test_a_side_effect_happens_once_though_the_tool_runner_dies(client: Cl
     run_id = await post_while_a_process_dies(client, stack, "archive", "tool_runner-1")
     run = await client.result(run_id)
     assert run.status == "done"
-    assert run.payload is not None
-    assert "posted to archive" in run.payload.raw_answer
-    assert posted(stack).count(run_id) == 1
+    assert "posted to archive" in answer_in(run)
+    assert len(noted(stack, "postcards", run_id)) == 1
 
 
 async def test_a_call_whose_tool_dies_is_not_repeated(client: Client, stack: Stack) -> None:
@@ -27,7 +27,7 @@ async def test_a_call_whose_tool_dies_is_not_repeated(client: Client, stack: Sta
     outcomes = [event async for event in client.follow(run_id) if isinstance(event, Observed)]
 
     assert [outcome.failure and outcome.failure.code for outcome in outcomes] == ["outcome_unknown"]
-    assert posted(stack).count(run_id) == 1
+    assert len(noted(stack, "postcards", run_id)) == 1
 
 
 async def test_a_call_that_may_be_repeated_is_taken_over(client: Client, stack: Stack) -> None:
@@ -38,27 +38,16 @@ async def test_a_call_that_may_be_repeated_is_taken_over(client: Client, stack: 
 async def nap_while_a_process_dies(client: Client, stack: Stack, name: str) -> None:
     """Kill and restart a process while the tool works. The run ends as if nothing had happened."""
     run_id = await client.start("Take a nap of 2 seconds")
-    async for event in client.follow(run_id):
-        if event.type == "tool_progress":
-            break
-    stack.kill(name)
-    stack.spawn(name)
+    await until(client, run_id, "tool_progress")
+    restart(stack, name)
     run = await client.result(run_id)
     assert run.status == "done"
-    assert run.payload is not None
-    assert "slept 2" in run.payload.raw_answer
+    assert "slept 2" in answer_in(run)
 
 
 async def post_while_a_process_dies(client: Client, stack: Stack, recipient: str, name: str) -> str:
     """Kill and restart a process after the postcard was posted and before the tool replies. Returns the run."""
     run_id = await client.start(f"Post a postcard to the recipient '{recipient}'")
-    await wait_until(lambda: run_id in posted(stack), what="the postcard to be posted")
-    stack.kill(name)
-    stack.spawn(name)
+    await wait_until(lambda: noted(stack, "postcards", run_id), what="the postcard to be posted")
+    restart(stack, name)
     return run_id
-
-
-def posted(stack: Stack) -> str:
-    """One line for each postcard, with the run that posted it."""
-    book = stack.folder / "postcards"
-    return book.read_text(encoding="utf-8") if book.exists() else ""
