@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from runwire import Client, RunwireError, errors
+from runwire import Client
 from runwire.client import OpenPause
+from runwire.errors import NotFound
 
 RUN = "0" * 32
 PAUSE = OpenPause(
@@ -84,25 +85,8 @@ async def test_a_repeated_request_has_the_same_key(server: Scripted, client: Cli
     assert server.requests[-1][2] == {"text": "no", "redirect": True}
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("session_busy", errors.SessionBusy),
-        ("pause_closed", errors.PauseClosed),
-        ("pause_changed", errors.PauseChanged),
-        ("run_ended", errors.RunAlreadyEnded),
-    ],
-)
-async def test_refusals_have_types(server: Scripted, client: Client, code: str, kind: type[RunwireError]) -> None:
-    """One for each 409 that a caller treats differently; none is repeated."""
-    server.answers = [(409, {"code": code, "detail": "no"})]
-    with pytest.raises(kind) as refusal:
-        await client.approve(PAUSE)
-    assert (refusal.value.status, refusal.value.code, len(server.requests)) == (409, code, 1)
-
-
 async def test_an_empty_session_id_is_not_found(client: Client) -> None:
     """It would be the address of the list."""
     for attempt in (client.session(""), client.delete_session(""), client.set_context("", {})):
-        with pytest.raises(errors.NotFound):
+        with pytest.raises(NotFound):
             await attempt

@@ -132,35 +132,23 @@ async def test_the_tools_that_the_credential_has_are_served(
     assert not health.exists()
 
 
-async def test_a_credential_that_is_added_later_is_used(
-    server: NatsServer, credential: Path, serving: Serving, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Until then one line says why the tool is not there."""
-    server.reload(users())
-    await serving(x, credentials=credential)
-    await wait_until(lambda: "refuses the user 'tool_x'" in caplog.text, what="the refusal is logged")
-    server.reload(users(TOOL_X))
-
-    assert await served(server, "x") == ("result", 7)
-    assert caplog.text.count("refuses the user") == 1
-    assert f"`runwire credentials tool NAME --out {credential}` writes one" in caplog.text
-
-
-async def test_a_revoked_credential_can_be_replaced(
+async def test_a_credential_may_be_added_revoked_and_replaced(
     server: NatsServer, credential: Path, serving: Serving, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """The process says so once and is not healthy; a new password in the file is used without a restart."""
+    """Without a restart. While it is refused the process is not healthy, and one line says what to do."""
     health = tmp_path / "healthy"
+    server.reload(users())
     await serving(x, credentials=credential, health_file=health)
+    await wait_until(lambda: "refuses the user 'tool_x'" in caplog.text, what="the refusal is logged")
+    assert f"`runwire credentials tool NAME --out {credential}` writes one" in caplog.text
+    server.reload(users(TOOL_X))
     assert await served(server, "x") == ("result", 7)
     await wait_until(health.exists, what="the process is healthy")
 
     server.reload(users())
-    await wait_until(lambda: "refuses the user 'tool_x'" in caplog.text, what="the refusal is logged")
     await wait_until(lambda: not health.exists(), what="the process is not healthy")
     server.reload(users(TOOL_X.replace(PASSWORD, "another")))
     write_private(credential, Credential(server.url, "tool_x", "another").as_json())
-
     assert await served(server, "x") == ("result", 7)
     await wait_until(health.exists, what="the process is healthy again")
     assert caplog.text.count("refuses the user") == 1

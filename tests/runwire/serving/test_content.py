@@ -1,4 +1,4 @@
-"""The text that a served tool gives the model beside its result."""
+"""What a served tool sends beside its result: a text for the model, pieces; and who gets it."""
 
 import threading
 
@@ -30,24 +30,28 @@ async def test_the_content_goes_before_the_result_to_callers_that_accept_it(clie
     assert other.replies == [("result", b"12")]
 
 
-async def test_a_repeated_request_gets_the_content_again(client: Client, serving: Serve) -> None:
-    """Whether it joins the running call, asks for its status, or comes after its end; also with a result in parts."""
+async def test_a_repeated_request_joins_the_call(client: Client, serving: Serve) -> None:
+    """The function runs once. Who joins it, asks for its status, or comes after its end, gets all that was sent."""
+    executed: list[str] = []
     go = threading.Event()
 
     @tool
     def heavy(ctx: ToolContext) -> str:
+        executed.append(ctx.idempotency_key)
         ctx.set_content("heavy")
-        ctx.progress()
+        ctx.emit_artifact(stream_id="s", chunk=1)
         go.wait(10)
         return "x" * (2 << 20)
 
     await serving(heavy)
     first, joined, asked, late, told = [await Caller(client).start() for _ in range(5)]
     await first.send("heavy", {}, "k1", understands_content=True)
-    await wait_until(lambda: "progress" in first.kinds(), what="the call runs")
+    await wait_until(lambda: "artifact_chunk" in first.kinds(), what="the first piece is shown")
     await joined.send("heavy", {}, "k1", understands_content=True)
     await asked.query("tool.heavy.status", "k1")
-    await wait_until(lambda: joined.replies and asked.replies, what="both have joined")
+    await wait_until(
+        lambda: "artifact_chunk" in joined.kinds() and "artifact_chunk" in asked.kinds(), what="both are shown it too"
+    )
     go.set()
     for caller in (first, joined, asked):
         await caller.end()
@@ -58,6 +62,8 @@ async def test_a_repeated_request_gets_the_content_again(client: Client, serving
     for caller in (first, joined, asked, late, told):
         assert caller.kinds()[-5:] == ["content", "part", "part", "part", "result"]
         assert ("content", b"heavy") in caller.replies
+    assert asked.kinds()[0] == "heartbeat"
+    assert executed == ["k1"]
 
 
 async def test_a_result_that_is_an_artifact_is_completed_where_it_is_served(client: Client, serving: Serve) -> None:

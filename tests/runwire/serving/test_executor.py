@@ -56,26 +56,6 @@ async def test_threads_are_used_again_and_context_is_not(executor: Executor) -> 
     assert len(set(threads)) < 20
 
 
-async def test_a_coroutine_that_is_stopped_is_cancelled(executor: Executor) -> None:
-    """Its call has ended by then, with the reason."""
-    began, cancelled = threading.Event(), threading.Event()
-
-    @tool
-    async def endless() -> None:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-
-    execution = executor.start(endless, {}, RecordingContext())
-    assert await asyncio.to_thread(began.wait, 5)
-    execution.stop(ToolError("enough"))
-    assert str(await execution.outcome) == "enough"
-    assert await asyncio.to_thread(cancelled.wait, 5)
-
-
 async def test_a_coroutine_that_is_stopped_at_once_is_not_started(executor: Executor) -> None:
     """The other loop has not been woken yet."""
     began = threading.Event()
@@ -93,16 +73,6 @@ async def test_a_coroutine_that_is_stopped_at_once_is_not_started(executor: Exec
     await result(executor, next_call)
     assert not began.is_set()
     assert str(await execution.outcome) == "enough"
-
-
-async def test_a_function_that_cancels_itself_fails(executor: Executor) -> None:
-    """It does not cancel the call that waits for it."""
-
-    @tool
-    async def quits() -> None:
-        raise asyncio.CancelledError
-
-    assert str(await result(executor, quits)) == "the tool cancelled itself"
 
 
 async def test_a_coroutine_that_blocks_the_others_is_named(

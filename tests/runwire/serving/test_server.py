@@ -40,36 +40,6 @@ async def test_a_tool_announces_itself_and_answers(client: Client, serving: Serv
     assert stats["average_processing_time"] > 0
 
 
-async def test_a_repeated_request_joins_the_call(client: Client, serving: Serve) -> None:
-    """While it runs: with all replies from the first one on; afterwards: with the same end. The function runs once."""
-    executed: list[str] = []
-    go = threading.Event()
-
-    @tool
-    async def once(ctx: ToolContext) -> str:
-        executed.append(ctx.idempotency_key)
-        await ctx.emit_artifact(stream_id="s", chunk=1)
-        await asyncio.to_thread(go.wait, 10)
-        return "done"
-
-    await serving(once)
-    first, second, third = [await Caller(client).start() for _ in range(3)]
-    await first.send("once", {}, "k1")
-    await wait_until(lambda: "artifact_chunk" in first.kinds(), what="the first piece is shown")
-    await second.send("once", {}, "k1")
-    await third.query("tool.once.status", "k1")
-    await wait_until(
-        lambda: "artifact_chunk" in second.kinds() and "artifact_chunk" in third.kinds(),
-        what="joiners are shown it too",
-    )
-    go.set()
-
-    assert [await caller.end() for caller in (first, second, third)] == [("result", "done")] * 3
-    assert third.kinds()[0] == "heartbeat"
-    assert await call(client, "once", {}, key="k1") == ("result", "done")
-    assert executed == ["k1"]
-
-
 async def test_an_instance_without_the_call_does_not_answer(client: Client, serving: Serve) -> None:
     """A status request to all instances is answered by the one that has the call."""
 
@@ -284,6 +254,7 @@ RAISED: list[tuple[BaseException, str]] = [
     (type("Stop", (StopIteration,), {})("end of rows"), "Stop: end of rows"),
     (StopAsyncIteration(), "StopAsyncIteration: "),
     (GeneratorExit(), "GeneratorExit: "),
+    (asyncio.CancelledError(), "the tool cancelled itself"),
     (Timeout("3 seconds"), "Timeout: 3 seconds"),
     (BaseExceptionGroup("two", [Timeout(), ValueError()]), "BaseExceptionGroup: two (2 sub-exceptions)"),
     (TextFails(), "TextFails, whose text cannot be made (IndexError)"),
@@ -359,6 +330,7 @@ logging.config.dictConfig({"version": 1, "disable_existing_loggers": True})
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 async def test_sigterm_lets_running_calls_end(client: Client, nats_server: NatsServer, tmp_path: Path, by: int) -> None:
     """They have ten seconds; then the process exits with code 0, whatever threads and loggers the file has."""

@@ -11,21 +11,6 @@ from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
 
-async def test_serving_waits_for_a_server_until_it_is_stopped() -> None:
-    """The order of starts does not matter."""
-
-    @tool
-    async def alone() -> int:
-        return 1
-
-    stop = asyncio.Event()
-    waiting = asyncio.create_task(serve([alone], "nats://127.0.0.1:1", stop=stop))
-    await asyncio.sleep(0.1)
-    assert not waiting.done()
-    stop.set()
-    await asyncio.wait_for(waiting, 5)
-
-
 async def test_a_missing_server_is_logged_with_its_address(caplog: pytest.LogCaptureFixture) -> None:
     """Without the password in its address."""
 
@@ -39,19 +24,6 @@ async def test_a_missing_server_is_logged_with_its_address(caplog: pytest.LogCap
     await serving
     assert "tried again until it answers" in caplog.text
     assert "secret" not in caplog.text
-
-
-@pytest.mark.parametrize("name", ["RUNWIRE_NATS_USER", "RUNWIRE_NATS_PASSWORD"])
-def test_an_incomplete_login_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the data folder says; the message does not repeat the half that was given."""
-    file = tmp_path / "tool.py"
-    file.write_text("from runwire import tool\n@tool(desc='x')\ndef a() -> None: ...\n")
-    monkeypatch.setenv(name, "canary")
-    with pytest.raises(
-        SystemExit, match="RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together, or neither"
-    ) as ended:
-        main([file], "nats://127.0.0.1:1")
-    assert "canary" not in str(ended.value)
 
 
 @pytest.mark.parametrize(
