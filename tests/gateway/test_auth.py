@@ -2,22 +2,19 @@
 
 import itertools
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
 from starlette.datastructures import Headers
 
 from services.gateway.auth.caller import ALL_RIGHTS, DEFAULT_RIGHTS, Caller, Right
-from services.gateway.auth.guard import OPEN_PATHS, OPEN_ROUTES, SIGNED_ROUTES, Guard, KeyFile, build_guard, is_loopback
+from services.gateway.auth.guard import OPEN_PATHS, OPEN_ROUTES, SIGNED_ROUTES, Guard, KeyFile, build_guard
 from services.gateway.auth.key_lines import new_key
 from services.gateway.errors import Forbidden, KeyMissing, StartRefused
 from services.gateway.runs import messages
 from services.gateway.settings import GatewaySettings
-from tests.support.gateways import ROOT, Served, Writer, paused, serving, unconnected_routes
+from tests.support.gateways import Served, Writer, bearer, paused, serving, unconnected_routes
 from tests.support.nats_server import NatsServer
 
 ANN, ANNS_LINE = new_key("ann")
@@ -32,10 +29,6 @@ async def keyed(shared_nats: NatsServer) -> AsyncIterator[Served]:
     lines = [ANNS_LINE, BOBS_LINE, READERS_LINE, *(line for _, line in WITHOUT.values())]
     async with serving(shared_nats.url, api_keys=",".join(lines)) as served:
         yield served
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
 
 
 RIGHTS: dict[tuple[str, str], Right | None] = {
@@ -180,23 +173,13 @@ async def test_who_approves_a_models_decision_about_held_results_may_decide_it(
     assert [await answer(3, "approve"), await answer(3, "reject")] == [403, 403]
 
 
-async def test_health_and_documents_need_no_key(keyed: Served) -> None:
-    """Probes have none."""
-    for path in ("/livez", "/readyz", "/openapi.json"):
-        assert (await keyed.http.get(path)).status_code == 200
-
-
-async def test_a_browser_gets_a_description(keyed: Served) -> None:
-    """Without a key: it tells nothing of the deployment."""
-    answer = await keyed.http.get("/")
-    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
-    assert "/openapi.json" in answer.text
-
-
-async def test_no_page_loads_scripts_from_elsewhere(keyed: Served) -> None:
-    """The interactive documents would run them beside the caller's key."""
-    assert (await keyed.http.get("/redoc", headers=bearer(ANN))).status_code == 404
-    assert "<script" not in (await keyed.http.get("/docs")).text
+async def test_what_shows_nothing_of_a_tenant_needs_no_key(keyed: Served) -> None:
+    """Probes have none, nor a browser that asks what this is. No page loads scripts, which would run beside a key."""
+    for path in ("/livez", "/readyz", "/openapi.json", "/", "/docs"):
+        answer = await keyed.http.get(path)
+        assert (answer.status_code, "<script" in answer.text) == (200, False), path
+    for path in ("/v1/nothing", "/redoc"):
+        assert (await keyed.http.get(path)).status_code == 404
 
 
 async def test_no_cache_stores_what_a_key_shows(keyed: Served) -> None:
@@ -205,18 +188,6 @@ async def test_no_cache_stores_what_a_key_shows(keyed: Served) -> None:
     for path in ("/v1/runs", run, f"{run}/events?last_event_id=x", "/v1/runs/x", "/v1/tools", "/v1/agents"):
         answer = await keyed.http.get(path, headers=bearer(ANN))
         assert answer.headers.get_list("cache-control") == ["no-store"], path
-
-
-async def test_the_same_idempotency_key_of_two_tenants_means_two_runs(keyed: Served) -> None:
-    """Keys of one tenant say nothing about another's."""
-    runs = set()
-    for key in (ANN, BOB):
-        answer = await keyed.http.post(
-            "/v1/runs", json={"query": key}, headers={**bearer(key), "Idempotency-Key": "one"}
-        )
-        assert answer.status_code == 202
-        runs.add(answer.json()["run_id"])
-    assert len(runs) == 2
 
 
 async def test_with_keys_the_name_of_the_host_does_not_matter(keyed: Served) -> None:
@@ -267,31 +238,9 @@ def test_a_key_is_stored_as_its_digest_only() -> None:
     assert key not in line
     assert new_key("ann") != (key, line)
     guard = Guard(KeyFile(line, None))
-    assert guard.caller_of(bearer_of(key)) == Caller(tenant="ann", key_id=digest[:12], rights=DEFAULT_RIGHTS)
+    assert guard.caller_of(Headers(bearer(key))) == Caller(tenant="ann", key_id=digest[:12], rights=DEFAULT_RIGHTS)
     with pytest.raises(KeyMissing):
-        guard.caller_of(bearer_of(digest))
-
-
-def bearer_of(key: str) -> Headers:
-    """The same, as the guard receives headers."""
-    return Headers({"authorization": f"Bearer {key}"})
-
-
-def test_keys_come_from_a_file_and_from_the_environment(tmp_path: Path) -> None:
-    """Both count; comments and empty lines do not."""
-    file = tmp_path / "keys"
-    file.write_text(f"# who\n\n{ANNS_LINE}\n")
-    guard = build_guard(GatewaySettings(api_keys_file=file, api_keys=BOBS_LINE))
-    assert [guard.caller_of(bearer_of(key)).tenant for key in (ANN, BOB)] == ["ann", "bob"]
-
-
-def test_a_wrong_line_is_refused_without_repeating_it() -> None:
-    """The line may contain the key itself by mistake."""
-    for line in (ANN, f"ann {ANN}", "ann", "Ann " + "0" * 64, "ann " + "0" * 63, "ann " + "A" * 64):
-        with pytest.raises(StartRefused) as refusal:
-            build_guard(GatewaySettings(api_keys=line))
-        assert ANN not in str(refusal.value)
-        assert "\n" not in str(refusal.value)
+        guard.caller_of(Headers(bearer(digest)))
 
 
 def test_a_file_without_keys_does_not_open_the_gateway(tmp_path: Path) -> None:
@@ -307,27 +256,4 @@ def test_an_open_address_needs_keys(host: str) -> None:
     """One sentence says so."""
     with pytest.raises(StartRefused, match="no API keys"):
         build_guard(GatewaySettings(host=host))
-    assert build_guard(GatewaySettings(host=host, api_keys=ANNS_LINE)).caller_of(bearer_of(ANN)).tenant == "ann"
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("a.b", False)]
-)
-def test_which_hosts_are_loopback(host: str, loopback: bool) -> None:  # noqa: FBT001
-    """An address of this machine alone."""
-    assert is_loopback(host) is loopback
-
-
-def test_a_key_is_made_on_the_command_line() -> None:
-    """And fits."""
-    result = subprocess.run(
-        [sys.executable, "-m", "services.gateway.auth", "ann"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    key, line = (text.partition(": ")[2] for text in result.stdout.splitlines())
-    assert build_guard(GatewaySettings(api_keys=line)).caller_of(bearer_of(key)).tenant == "ann"
-
-
-async def test_keys_are_not_needed_to_learn_that_a_path_is_wrong(keyed: Served) -> None:
-    """But nothing else is learned."""
-    answer: httpx.Response = await keyed.http.get("/v1/nothing")
-    assert answer.status_code == 404
+    assert build_guard(GatewaySettings(host=host, api_keys=ANNS_LINE)).caller_of(Headers(bearer(ANN))).tenant == "ann"

@@ -12,8 +12,7 @@ from contracts.wire.names import new_id
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from tests.gateway.test_auth import bearer
-from tests.support.gateways import Served, serving
+from tests.support.gateways import Served, bearer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 

@@ -18,9 +18,8 @@ from services.gateway.auth.key_lines import new_key
 from services.gateway.schedules import MAX_AGE_S, is_signed
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
-from tests.gateway.test_auth import bearer
 from tests.gateway.test_schedules import created
-from tests.support.gateways import Served, disconnect, requested, serving
+from tests.support.gateways import Served, bearer, disconnect, requested, serving
 from tests.support.nats_server import NatsServer
 
 

@@ -5,7 +5,7 @@ import contextlib
 import functools
 import signal
 import unittest.mock
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER, PAUSES_HEADER, Record
 from runwire.client.event_stream import ServerSentEvent, SseDecoder
 from services.gateway.app import NOUNS, PROTOCOLS, build_server
+from services.gateway.auth.key_lines import new_key
 from services.gateway.parts import Parts
 from services.gateway.runs import messages
 from services.gateway.settings import GatewaySettings
@@ -110,6 +111,28 @@ async def serving(nats_url: str, *, accept_wait_s: float = 3.0, **settings: Any)
         finally:
             server.should_exit = True
             await task
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that shows an API key."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+@contextlib.asynccontextmanager
+async def serving_as(
+    nats_url: str, tenant: str, options: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncIterator[Served]:
+    """A gateway with one API key, of this tenant with these options, which its client shows."""
+    key, line = new_key(tenant, options)
+    async with serving(nats_url, api_keys=line, **settings) as served:
+        served.http.headers.update(bearer(key))
+        yield served
+
+
+def assert_unavailable(answer: httpx.Response) -> None:
+    """Assert that the caller is to ask again."""
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert int(answer.headers["retry-after"]) > 0
 
 
 async def requested(bus: Bus, run: str, tenant: str = "default") -> RunRequested:

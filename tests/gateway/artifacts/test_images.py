@@ -9,11 +9,10 @@ import httpx
 import pytest
 from PIL import Image, PngImagePlugin
 
-from contracts.artifacts import INPUT_IMAGE, ArtifactRef, ImageInput, ImageRef, ModelProfile
+from contracts.artifacts import INPUT_IMAGE, ImageInput, ImageRef, ModelProfile
 from contracts.runs.requests import RunInput, RunRequested
-from contracts.wire import keys, subjects
+from contracts.wire import keys
 from contracts.wire.names import image_id, new_id, run_id_for_key
-from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from tests.support.catalogue import key_subject
 from tests.support.gateways import Served, requested, serving
@@ -186,34 +185,6 @@ async def test_a_repeated_question_stores_nothing_twice(served: Served, store: S
     assert len((await store.client.list("default", run=run)).artifacts) == 1, "nothing of the other one is kept"
 
 
-@pytest.mark.usefixtures("store")
-async def test_questions_without_images_keep_their_digest(served: Served, bus: Bus) -> None:
-    """So a key that was used before images existed still fits."""
-    request = await accepted(bus, await ask(served.http))
-    assert request.body_sha256 == hashlib.sha256(b'{"limits":{},"query":"what is it?"}').hexdigest()
-
-
-@pytest.mark.usefixtures("store")
-async def test_an_image_of_another_tenant_is_unknown(shared_nats: NatsServer) -> None:
-    """As one that never was, in the same bytes."""
-    issued = [new_key(tenant) for tenant in ("seer", "other")]
-    async with serving(shared_nats.url, api_keys=",".join(line for _, line in issued)) as served:
-        seer, other = ({"Authorization": f"Bearer {key}"} for key, _ in issued)
-        ref = ArtifactRef.model_validate_json(
-            (await served.http.post("/v1/artifacts", content=with_metadata("png"), headers=seer)).content
-        )
-
-        async def asked(artifact: str, headers: dict[str, str]) -> httpx.Response:
-            return await served.http.post(
-                "/v1/runs", json={"query": "?", "images": [{"artifact_id": artifact}]}, headers=headers
-            )
-
-        assert (await asked(ref.artifact_id, seer)).status_code == 202
-        answers = [await asked(artifact, other) for artifact in (ref.artifact_id, new_id())]
-    assert refused(answers[0], "invalid_input", "images.0.artifact_id")
-    assert answers[0].content == answers[1].content
-
-
 async def test_an_image_of_a_session_is_shown_in_that_session_alone(served: Served, store: Store, bus: Bus) -> None:
     """Uploaded, or stored by a run of the session. An image without a session is shown in every run of its tenant."""
     mine, other, png = f"s-{new_id()}", f"s-{new_id()}", {"Content-Type": "image/png"}
@@ -330,25 +301,6 @@ async def test_the_store_is_unavailable(shared_nats: NatsServer, bus: Bus) -> No
         assert (await served.http.get(f"/v1/runs/{run_id_for_key('default', key)}")).status_code == 404
         assert (await ask(served.http)).status_code == 202
     assert bus.is_connected
-
-
-@pytest.mark.usefixtures("store")
-async def test_a_chat_takes_images_too(served: Served, bus: Bus) -> None:
-    """The same form, in a question that waits."""
-    key = f"key-{new_id()}"
-    image = {"data": data_url(with_metadata("jpeg"), "image/jpeg")}
-    waiting = asyncio.create_task(
-        served.http.post("/chat", json={"query": "?", "images": [image]}, headers={"Idempotency-Key": key})
-    )
-    run = run_id_for_key("default", key)
-
-    async def stored() -> bool:
-        return await bus.last(subjects.REQUESTS, subjects.request("default", run)) is not None
-
-    await wait_until(stored, what="the run was asked for")
-    assert (await requested(bus, run)).images[0].mime_type == "image/jpeg"
-    await served.http.post(f"/v1/runs/{run}/cancel")
-    waiting.cancel()
 
 
 def test_the_repr_of_an_image_has_no_bytes() -> None:

@@ -13,7 +13,6 @@ from contracts.wire.names import new_id
 from runwire.cli.report import stored_artifacts
 from runwire.client import Client
 from runwire.errors import NotFound
-from services.gateway.auth.key_lines import new_key
 from tests.support.gateways import Served, Writer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
@@ -218,23 +217,3 @@ async def test_an_artifact_is_found_by_the_id_that_its_tool_gave_it(
         for wrong in ({}, {"run_id": writer.run, "session_id": session}):
             with pytest.raises(ValueError, match="either a run or a session"):
                 await anext(client.artifacts(**wrong))
-
-
-@pytest.mark.usefixtures("store")
-async def test_artifacts_of_another_tenant_do_not_exist(shared_nats: NatsServer) -> None:
-    """The same bytes as for an unknown one, and for what is no id at all."""
-    keys = [new_key(tenant) for tenant in ("acme", "other")]
-    async with serving(shared_nats.url, api_keys=",".join(line for _, line in keys)) as served:
-        acme, other = ({"Authorization": f"Bearer {key}"} for key, _ in keys)
-        ref = ArtifactRef.model_validate_json(
-            (await served.http.post("/v1/artifacts", content=PDF, headers=acme)).content
-        )
-        mine = await served.http.get(f"/v1/artifacts/{ref.artifact_id}", headers=acme)
-        answers = [
-            await served.http.get(f"/v1/artifacts/{name}", headers=other)
-            for name in (ref.artifact_id, new_id(), "../x", "no-id")
-        ]
-        gone = await served.http.delete(f"/v1/artifacts/{ref.artifact_id}", headers=other)
-        keyless = await served.http.get(f"/v1/artifacts/{ref.artifact_id}")
-    assert (mine.content, keyless.status_code) == (PDF, 401)
-    assert {(answer.status_code, answer.content) for answer in [*answers, gone]} == {(404, answers[0].content)}

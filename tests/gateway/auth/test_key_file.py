@@ -14,7 +14,7 @@ from services.gateway.auth import guard
 from services.gateway.auth.guard import KeyFile
 from services.gateway.auth.key_lines import new_key
 from services.gateway.errors import StartRefused
-from tests.support.gateways import Served, serving
+from tests.support.gateways import Served, bearer, serving
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -29,10 +29,6 @@ def replace(path: Path, text: str) -> None:
     if path.is_dir():
         path.rmdir()
     new.replace(path)
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
 
 
 @pytest.fixture

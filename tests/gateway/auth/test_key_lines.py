@@ -3,7 +3,6 @@
 import hashlib
 import string
 import sys
-import time
 
 import pytest
 from hypothesis import given
@@ -118,11 +117,6 @@ def test_a_line_that_cannot_be_read_is_named_and_not_quoted(line: str, where: st
     assert str(refusal.value).isprintable()
 
 
-def test_two_tenants_may_use_one_name() -> None:
-    """The name of a key is its tenant's."""
-    assert len(callers(f"{LINE} name=a\nbob {'0' * 64} name=a", "here")) == 2
-
-
 @given(st.integers(0, 400), st.sampled_from(string.printable + "\x00\u2028é"))
 def test_an_altered_line_is_refused_or_keeps_its_limits(place: int, character: str) -> None:
     """Whichever character changes: no limit of the key is lost."""
@@ -140,30 +134,6 @@ def test_an_altered_line_is_refused_or_keeps_its_limits(place: int, character: s
     assert caller.tools is not None
     assert caller.agents is not None
     assert caller.budget is not None
-
-
-def test_ten_thousand_keys_are_told_apart_in_the_time_of_one() -> None:
-    """Requests of a tenant must not pay for the number of the others' keys."""
-    shown = [f"rw_{number}" for number in range(10_000)]
-    text = "\n".join(f"t{key[3:]} {hashlib.sha256(key.encode()).hexdigest()} max_runs=9" for key in shown)
-    many, one = Keys(callers(text, "here")), Keys(callers(LINE, "here"))
-    assert len(many) == 10_000
-    for key in shown[::997]:
-        caller = many.find(key)
-        assert caller is not None
-        assert caller.tenant == f"t{key[3:]}"
-    assert many.find("rw_10000") is None
-
-    def fastest(keys: Keys) -> float:
-        times = []
-        for _ in range(20):
-            before = time.perf_counter()
-            for number in range(100):
-                keys.find(f"rw_x{number}")
-            times.append(time.perf_counter() - before)
-        return min(times)
-
-    assert fastest(many) < 20 * fastest(one)  # A comparison with each key takes thousands of times as long.
 
 
 def test_lines_are_made_on_the_command_line(

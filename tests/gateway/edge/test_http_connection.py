@@ -81,20 +81,6 @@ async def test_input_that_is_not_http_gets_a_problem(served: Served, request_: b
     assert (status, problem["code"]) == (400, "bad_request")
 
 
-async def test_a_length_that_is_said_twice_is_refused(served: Served) -> None:
-    """What the one takes for a body is a request for the other; nothing of it is carried out."""
-    smuggled = b"GET /v1/tools HTTP/1.1\r\n" + HEAD + b"\r\n"
-    both = (
-        b"POST /v1/runs HTTP/1.1\r\n"
-        + HEAD
-        + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-        + smuggled
-    )
-    status, problem = await answer_to(served, both)
-    assert (status, problem["code"]) == (400, "bad_request")
-    assert "Transfer-Encoding" in problem["detail"]
-
-
 @pytest.mark.parametrize("path", [b"/v1/runs", b"/nowhere"])
 async def test_a_body_in_tiny_chunks_delays_no_other(served: Served, path: bytes) -> None:
     """A megabyte of chunks of one byte is refused after the first thousand of them, with a key or without one."""

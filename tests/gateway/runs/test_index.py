@@ -204,3 +204,12 @@ async def test_what_waits_is_found_among_what_works(shared_nats: NatsServer, bus
                 ("waiting", None, 1),
             ]
         assert costs[0] == costs[1]
+        await waiting[2].done()
+        assert (
+            len(
+                (await served.http.get("/v1/runs?waits=true", headers={"Authorization": f"Bearer {key}"})).json()[
+                    "runs"
+                ]
+            )
+            == 2
+        )

@@ -3,14 +3,11 @@
 import pytest
 
 from contracts.runs.events import Chunk
-from contracts.runs.requests import RunStatus
-from contracts.wire import keys, subjects
+from contracts.wire import subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER
 from services.gateway.runs import routes
-from services.messaging.connection import Bus
-from services.messaging.kv import Bucket
-from tests.support.gateways import Served, Writer, paused
+from tests.support.gateways import Served, Writer
 
 
 async def test_records_are_those_of_the_stream_of_events(served: Served, writer: Writer) -> None:
@@ -50,29 +47,3 @@ async def test_without_a_planner_there_is_no_prompt(
     monkeypatch.setattr(routes, "PROMPT_WAIT_S", 0.2)
     await writer.open()
     assert (await served.http.get(f"/v1/runs/{writer.run}/prompt")).status_code == 503
-
-
-async def test_what_waits_is_listed_with_its_pauses(served: Served, bus: Bus) -> None:
-    """As the logs of the runs have them; runs that work, and those that wait no more, are left out."""
-    waiting, working = Writer(bus), Writer(bus)
-    for writer in (waiting, working):
-        await writer.open()
-        entry = RunStatus(
-            run_id=writer.run,
-            status="running",
-            waits="waiting" if writer is waiting else None,
-            query="why?",
-            requested_at=1_900_000_000_000,
-        )
-        await Bucket(bus, keys.RUNS_BUCKET).put(keys.run_key("default", 1_900_000_000_000, writer.run), entry)
-    await waiting.log(paused("1-1", 1, tool="pay"))
-    assert (await served.http.get(f"/v1/runs/{waiting.run}")).json()["waits"] == "waiting"
-
-    async def listed() -> dict[str, list[str]]:
-        runs = (await served.http.get("/v1/runs", params={"waits": "true", "limit": 100})).json()["runs"]
-        own = [run for run in runs if run["run_id"] in {waiting.run, working.run}]
-        return {run["run_id"]: [pause["tool"] for pause in run["pauses"]] for run in own}
-
-    assert await listed() == {waiting.run: ["pay"]}
-    await waiting.done()
-    assert await listed() == {}

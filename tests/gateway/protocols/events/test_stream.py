@@ -5,15 +5,12 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 from nats.aio.msg import Msg
 
 from contracts.runs.events import Asked, ToolProgress
-from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER
 from runwire.client.event_stream import SseDecoder
-from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
 from services.shared.runs.run_follower import RunFollower
 from tests.support.buses import provisioned
@@ -68,15 +65,6 @@ async def test_each_subject_resumes_at_its_own_cursor(served: Served, writer: Wr
     last_log = [sequence for kind, sequence, _ in writer.stored if kind == "log"][-2]
     for after in ((last_log, 0), (0, writer.stored[-2][1])):
         assert await received(served, writer.run, f"{after[0]}-{after[1]}") == frames_of(writer, after)
-
-
-async def test_nothing_more_comes_after_the_end(served: Served, writer: Writer) -> None:
-    """204 tells a browser to stop coming back."""
-    await writer.open()
-    await writer.done()
-    cursor = (await received(served, writer.run))[-1][1]
-    answer = await served.http.get(f"/v1/runs/{writer.run}/events", headers={"Last-Event-ID": cursor})
-    assert (answer.status_code, answer.content) == (204, b"")
 
 
 async def test_a_cursor_that_is_none_is_refused(served: Served, writer: Writer) -> None:
@@ -200,40 +188,6 @@ async def test_messages_published_to_the_live_subject_are_not_shown(served: Serv
         assert (await anext(events)).type == "chunk"
 
 
-async def test_an_invalid_record_is_left_out(served: Served, writer: Writer) -> None:
-    """And what this version does not know is not."""
-    await writer.open()
-    await writer.raw("stream", b"garbage", "chunk")
-    await writer.raw("log", b'{"v":1,"events":[{"type":"sung","note":"a"}]}', "sung")
-    await writer.raw("stream", b"", "")
-    await writer.done()
-    assert [kind for kind, _ in await received(served, writer.run)] == ["run_started", "sung", "step", "done"]
-
-
-async def test_tool_context_is_not_streamed(served: Served, writer: Writer) -> None:
-    """The whole answer is searched for it."""
-    await writer.open(tool_context={"token": "s3cr3t"})
-    await writer.done()
-    text = (await served.http.get(f"/v1/runs/{writer.run}/events")).text
-    assert "s3cr3t" not in text
-    assert '"query":"why?"' in text
-
-
-async def test_silence_is_filled_with_comments(shared_nats: NatsServer, writer: Writer) -> None:
-    """So that a client and the proxies between can tell a slow run from a dead connection."""
-    await writer.open()
-    async with (
-        serving(shared_nats.url, heartbeat_s=0.1) as served,
-        served.http.stream("GET", f"/v1/runs/{writer.run}/events") as answer,
-    ):
-        text = ""
-        async for piece in answer.aiter_text():
-            text += piece
-            if text.count(": keep-alive\n\n") == 3:
-                break
-    assert text.startswith("retry: ")
-
-
 async def test_clients_that_leave_leave_nothing_behind(served: Served, writer: Writer) -> None:
     """200 of them disconnect at once. The run writes nothing, so only the connections show it."""
     await writer.open()
@@ -287,19 +241,6 @@ async def test_a_client_that_reads_slowly_gets_everything_and_delays_no_other(se
     await wait_until(lambda: not served.parts.streams, what="nothing is left")
 
 
-async def test_stopping_ends_streams_in_good_order(shared_nats: NatsServer, writer: Writer) -> None:
-    """The response is complete, so the client reconnects at once, to another instance."""
-    await writer.open()
-    async with serving(shared_nats.url) as served, httpx.AsyncClient(base_url=served.url) as http:
-        async with http.stream("GET", f"/v1/runs/{writer.run}/events") as answer:
-            pieces = answer.aiter_bytes()
-            await anext(pieces)
-            served.server.should_exit = True
-            async for _ in pieces:
-                pass  # Ends without an error of the protocol.
-        assert not served.parts.streams
-
-
 async def test_a_stream_outlives_the_nats_server(own_nats_server: NatsServer) -> None:
     """Comments are sent while NATS is unavailable; later records follow once it is back, and none twice."""
     async with (
@@ -327,15 +268,3 @@ async def test_a_stream_outlives_the_nats_server(own_nats_server: NatsServer) ->
             await writer.done()
             await until(b"event: done")
         assert [(event.type, event.id or "") for event in SseDecoder().feed(received)] == frames_of(writer)
-
-
-async def test_another_tenants_run_is_not_heard(shared_nats: NatsServer, bus: Bus) -> None:
-    """Not even that it is there."""
-    key, line = new_key("deaf")
-    writer = Writer(bus, tenant="loud")
-    await writer.open()
-    async with serving(shared_nats.url, api_keys=line) as served:
-        headers = {"Authorization": f"Bearer {key}"}
-        theirs = await served.http.get(f"/v1/runs/{writer.run}/events", headers=headers)
-        missing = await served.http.get(f"/v1/runs/{new_id()}/events", headers=headers)
-        assert (theirs.status_code, theirs.content) == (404, missing.content)
