@@ -1,7 +1,6 @@
 """A store over real servers: in this process for most tests, as a process of its own where something dies."""
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -53,8 +52,3 @@ def bucket(s3: S3Server, server: NatsServer) -> Iterator[Bucket]:
     found = Bucket(settings_for(s3, server.url))
     yield found
     found.close()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from contracts.artifacts import ArtifactRef, PutArtifact
-from contracts.wire import keys
 from contracts.wire.names import new_id
-from services.artifact_store.entries import SHARED_KEY, ArtifactEntry
+from services.artifact_store.entries import SHARED_KEY
 from services.shared.artifacts.errors import ArtifactInvalid
 from tests.artifact_store.inside import Inside
 from tests.support.stores import Store
@@ -25,14 +24,6 @@ async def named(store: Store, own_id: str = "abc-123", **where: Any) -> list[Art
 def blog(store: Store, body: bytes = b"{}", **more: Any) -> PutArtifact:
     """The put of an artifact that its tool calls abc-123, in the session `s`."""
     return store.put_of(body, **{"own_id": "abc-123", "namespace": "blog", "session_id": "s", **more})
-
-
-async def entries(inside: Inside, put: PutArtifact) -> list[bytes]:
-    """What is written under the id of a put, in its session and run."""
-    places = [(put.session_id, None), (None, put.run_id)]
-    wheres = [keys.listing(*place) for place in places if any(place)]
-    wanted = [keys.own_id_key(put.tenant, where, put.own_id or "", put.namespace) for where in wheres]
-    return [found.data for key in wanted if (found := await inside.kv.get_from_leader(key)).data]
 
 
 async def test_an_id_names_the_newest_artifact(embedded: Store) -> None:
@@ -70,12 +61,6 @@ async def test_each_tool_session_run_and_tenant_has_its_own(embedded: Store) -> 
     assert alone not in await named(embedded)
     with pytest.raises(ArtifactInvalid, match="session_id or run_id"):
         await ask.list(embedded.tenant, own_id="abc-123")
-
-
-async def stored(inside: Inside, put: PutArtifact, body: bytes) -> ArtifactEntry:
-    """An artifact with its reference, whose process died before it wrote what the id names."""
-    entry = await inside.begin(put, body)
-    return await inside.references.replace(entry, entry.reference)
 
 
 async def test_many_puts_in_several_instances_leave_the_newest(embedded: Store) -> None:

@@ -2,11 +2,9 @@
 
 import asyncio
 import base64
-import hashlib
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +15,10 @@ from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from contracts.wire.records import EVENTS_HEADER, Record
-from services.artifact_store.entries import entries_bucket
 from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient, Assembled
 from services.shared.artifacts.errors import ArtifactNotFound
-from services.shared.redaction.stored_values import to_blob
-from tests.artifact_store.test_losses import Deployment, deployed
-from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
 from tests.support.stores import Store
-from tests.support.waiting import wait_until
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 500
 
@@ -35,9 +27,9 @@ def base64_of(body: bytes, size: int = 60_000) -> list[str]:
     return [base64.b64encode(body[start : start + size]).decode() for start in range(0, len(body), size)]
 
 
-def points(count: int, seed: int = 1) -> list[dict[str, Any]]:
+def points(count: int) -> list[dict[str, Any]]:
     """Pieces of a chart, of some 100 KB each."""
-    chance = random.Random(seed)
+    chance = random.Random(1)
     return [
         {"series": [{"data": [round(chance.random(), 9) for _ in range(9_000)], "name": "größe"}]} for _ in range(count)
     ]
@@ -176,20 +168,3 @@ async def test_whoever_asks_again_gets_the_same_reference(run: Run, embedded: St
     for stranger in ({"run": new_id()}, {"session": "other"}):
         with pytest.raises(ArtifactNotFound):
             await run.assembled(pieces, artifact_id=artifact_id, **stranger)
-
-
-@pytest.fixture
-async def deployment(server: NatsServer, rclone: S3Server, tmp_path: Path) -> AsyncIterator[Deployment]:
-    async with deployed(server, rclone, tmp_path) as found:
-        yield found
-
-
-async def pending(run: Run, value: Any) -> None:
-    """Return once the store is about to write the bytes."""
-    digest, kv = hashlib.sha256(to_blob(value).body).hexdigest(), entries_bucket(run.bus)
-
-    async def is_pending() -> bool:
-        entries = await kv.matching(f"ref.{run.tenant}.*", 0, 100)
-        return any(b'"pending"' in entry.data and digest.encode() in entry.data for entry in entries)
-
-    await wait_until(is_pending, what="the store is about to write the bytes")

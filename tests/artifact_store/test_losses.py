@@ -1,15 +1,13 @@
 """What happens to artifacts when something dies: the store as a process of its own, real servers, real signals."""
 
 import asyncio
-import contextlib
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from services.messaging.connection import Bus
 from services.shared.artifacts.client import ArtifactClient
 from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
@@ -22,46 +20,19 @@ NAME = "artifact_store-1"
 
 
 class Deployment:
-    """A NATS server, an S3 server, and a store as a process."""
+    """An S3 server, and a store as a process."""
 
-    def __init__(self, nats_server: NatsServer, s3: S3Server, stack: Stack, bus: Bus, client: ArtifactClient) -> None:
-        self.nats = nats_server
-        self.bus = bus
+    def __init__(self, s3: S3Server, stack: Stack, client: ArtifactClient) -> None:
         self.s3 = s3
         self.stack = stack
         self.client = client
         self.tenant = f"t{secrets.token_hex(5)}"
-
-    def objects(self) -> dict[str, int]:
-        """Keys and sizes of what lies in S3 for this test's tenant."""
-        found = self.s3.client.list_objects("test-bucket", prefix=f"{self.tenant}/", recursive=True)
-        return {each.object_name: each.size or 0 for each in found if each.object_name}
 
     async def references(self) -> list[str]:
         """The ids of what the store says it has."""
         return [
             each.ref.artifact_id for each in (await self.client.list(self.tenant, session="s", limit=500)).artifacts
         ]
-
-
-@contextlib.asynccontextmanager
-async def deployed(
-    nats_server: NatsServer,
-    s3: S3Server,
-    folder: Path,
-    *,
-    stores: int = 1,
-    patience_s: float = 60,
-    env: Mapping[str, str] | None = None,
-) -> AsyncIterator[Deployment]:
-    every = {**s3.settings, "RUNWIRE_LOG_LEVEL": "debug", **(env or {})}
-    stack = Stack(nats_server.url, folder, env=every, planners=0, tool_runners=0, gateways=0)
-    for number in range(1, stores + 1):
-        stack.add(f"artifact_store-{number}", "-m", "services.artifact_store")
-    with stack.showing_logs():
-        async with provisioned(nats_server.url) as bus:
-            with stack:
-                yield Deployment(nats_server, s3, stack, bus, ArtifactClient(bus, patience_s=patience_s))
 
 
 CHAOS = [pytest.mark.chaos, pytest.mark.timeout(300)]
@@ -79,8 +50,12 @@ def own_s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 async def deployment(server: NatsServer, own_s3: S3Server, tmp_path: Path) -> AsyncIterator[Deployment]:
     own_s3.start()
-    async with deployed(server, own_s3, tmp_path) as found:
-        yield found
+    env = {**own_s3.settings, "RUNWIRE_LOG_LEVEL": "debug"}
+    stack = Stack(server.url, tmp_path, env=env, planners=0, tool_runners=0, gateways=0)
+    stack.add(NAME, "-m", "services.artifact_store")
+    async with provisioned(server.url) as bus:
+        with stack.showing_logs(), stack:
+            yield Deployment(own_s3, stack, ArtifactClient(bus, patience_s=60))
 
 
 @pytest.mark.parametrize("away_s", [0, pytest.param(30, marks=CHAOS)])

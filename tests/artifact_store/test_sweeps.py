@@ -3,6 +3,9 @@
 import asyncio
 import random
 import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import pytest
 
@@ -14,6 +17,8 @@ from services.shared.artifacts.errors import StorageUnavailable
 from tests.artifact_store.inside import HOUR_MS, Inside
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
+
+T = TypeVar("T")
 
 
 async def test_a_put_that_died_before_its_reference_goes_after_the_grace(embedded: Store, inside: Inside) -> None:
@@ -31,24 +36,12 @@ async def test_a_put_that_died_before_its_reference_goes_after_the_grace(embedde
 class Dawdling(Bucket):
     """Takes its time before and after it speaks to S3, so that everything else happens in between."""
 
-    async def size(self, key: str) -> int | None:
-        """Look, slowly."""
+    async def _run(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         await _dawdle()
-        found = await super().size(key)
-        await _dawdle()
-        return found
-
-    async def write(self, key: str, body: bytes) -> None:
-        """Write, slowly."""
-        await _dawdle()
-        await super().write(key, body)
-        await _dawdle()
-
-    async def remove(self, key: str) -> None:
-        """Remove, slowly."""
-        await _dawdle()
-        await super().remove(key)
-        await _dawdle()
+        try:
+            return await super()._run(call, threads)
+        finally:
+            await _dawdle()
 
 
 async def _dawdle() -> None:
