@@ -12,17 +12,27 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from contracts.runs.events import Cancelled, RunEvent, RunStarted
+from contracts.artifacts import ArtifactRef
+from contracts.runs.events import CallStarted, Cancelled, RunEvent, RunStarted
 from contracts.runs.inbox import CallFinished
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunLimits, RunRequested
-from contracts.tools.messages import CallRequested, ToolSpec
+from contracts.tools.messages import (
+    DIRECT_HEADER,
+    REPLY_HEADER,
+    CallRequested,
+    RespondedArtifact,
+    RunnerAnnouncement,
+    ToolSpec,
+)
 from contracts.wire import keys, names, subjects
-from contracts.wire.names import new_id
+from contracts.wire.faults import Fault
+from contracts.wire.names import new_id, unix_ms
 from contracts.wire.records import EVENTS_HEADER, Record
 from runwire.serving import serve
 from runwire.tools import Tool
 from services.messaging.connection import Bus
+from services.messaging.streams import consumer, ensure_consumer
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner import handlers
 from services.tool_runner.app import running
@@ -53,6 +63,36 @@ async def store(rclone: S3Server, server: NatsServer) -> AsyncIterator[Store]:
     async with serving(rclone, server.url) as found:
         found.tenant = "default"
         yield found
+
+
+def call_requested(tool: str, **fields: Any) -> CallRequested:
+    """A call as a planner requests it."""
+    known = {"call_id": "1-0", "run_id": "0" * 32, "tenant": "default", "args": {}, "spec": "0" * 24, "step": 1}
+    return CallRequested.model_validate({**known, "tool": tool, **fields})
+
+
+def fault_of(finished: CallFinished) -> Fault:
+    """Why a call has failed."""
+    assert finished.failure is not None, finished
+    return finished.failure
+
+
+def named_of(finished: CallFinished) -> tuple[RespondedArtifact, ArtifactRef]:
+    """What an outcome says of its artifact with a key, and where that is stored."""
+    assert finished.responded is not None, finished
+    assert finished.responded.ref is not None, finished
+    return finished.responded, finished.responded.ref
+
+
+def replying(client: Client, *replies: bytes | tuple[str, bytes]) -> Callable[[Msg], Awaitable[None]]:
+    """A tool without an SDK, which sends these replies to each call: results, or the kind of a reply and its body."""
+
+    async def on_call(message: Msg) -> None:
+        for each in replies:
+            kind, body = ("result", each) if isinstance(each, bytes) else each
+            await client.publish(message.reply, body, headers={REPLY_HEADER: kind})
+
+    return on_call
 
 
 class Planner:
@@ -99,9 +139,7 @@ class Planner:
         """Request a call and return its run."""
         run = run or await self.open_run()
         spec = fields.pop("spec", None) or (await self.spec(tool)).digest()
-        call = CallRequested(
-            call_id=call_id, run_id=run, tenant="default", tool=tool, args=args, spec=spec, step=1, **fields
-        )
+        call = call_requested(tool, call_id=call_id, run_id=run, args=args, spec=spec, **fields)
         # A planner sends a call again only once the stream has forgotten the first message id.
         key = names.round_key(run, call_id, call.round)
         message_id = f"{key}.{time.monotonic_ns()}" if call.again else key
@@ -132,10 +170,27 @@ class Planner:
         stored = await (await self.bus.reader(subjects.RUNS)).read(subjects.stream("default", run))
         return [event for _, data in stored for event in Record.model_validate_json(data).events]
 
-    async def open_calls(self, tool: str) -> int:
-        """Return how many calls of a tool are not acknowledged."""
-        answer = await self.bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer(tool)}", {})
-        return int(answer["num_pending"] + answer["num_ack_pending"])
+    async def started(self, run: str) -> None:
+        """Return once a call of a run is under way."""
+
+        async def is_started() -> bool:
+            return any(isinstance(event, CallStarted) for event in await self.shown(run))
+
+        await wait_until(is_started, what="the call is under way")
+
+    async def acknowledged(self, tool: str) -> None:
+        """Return once all calls of a tool are acknowledged."""
+
+        async def is_acknowledged() -> bool:
+            answer = await self.bus.api(f"CONSUMER.INFO.{subjects.CALLS}.{subjects.calls_consumer(tool)}", {})
+            return not answer["num_pending"] + answer["num_ack_pending"]
+
+        await wait_until(is_acknowledged, what=f"the calls of {tool} are acknowledged")
+
+    async def open_consumer(self, tool: str, ack_wait_s: float = 2.0) -> None:
+        """Make the consumer of a tool's calls, as a tool runner does."""
+        config = consumer(subjects.calls_consumer(tool), subjects.call.pattern(tool=tool), ack_wait_s)
+        await ensure_consumer(self.bus, subjects.CALLS, config)
 
     async def dead_letters(self, stream: str) -> list[Msg]:
         """Return the dead letters of a stream."""
@@ -146,6 +201,57 @@ class Planner:
         spec = ToolSpec.model_validate_json(spec.model_dump_json())
         await self.bus.publish(key_subject(keys.tool_spec(spec.digest())), spec.model_dump_json().encode())
         return spec.digest()
+
+
+class Direct:
+    """Makes direct calls as the planner does, at the one instance that announces itself."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.instances: set[str] = set()
+        self.has_begun = False
+        """Whether a call was said to begin."""
+
+    async def on_announcement(self, message: Msg) -> None:
+        """Note an instance that comes or leaves."""
+        announced = RunnerAnnouncement.model_validate_json(message.data)
+        (self.instances.discard if announced.leaving else self.instances.add)(announced.instance)
+
+    async def instance(self) -> str:
+        """The instance, once it takes direct calls."""
+        await wait_until(lambda: self.instances, what="the instance takes direct calls")
+        [instance] = self.instances
+        return instance
+
+    async def message(self, tool: str, *, spec: str = "", **args: Any) -> CallRequested:
+        """A call of a new run."""
+        spec = spec or (await self.planner.spec(tool)).digest()
+        fields = {"run_id": await self.planner.open_run(), "args": args, "spec": spec, "start_by": unix_ms() + 5000}
+        return call_requested(tool, call_id="1-1", **fields)
+
+    async def call(self, call: CallRequested) -> tuple[str, bytes]:
+        """Make it, and return what the last reply says and its body."""
+
+        def is_begun(reply: Msg) -> bool:
+            self.has_begun = self.has_begun or direct_kind(reply) == "begun"
+            return direct_kind(reply) == "begun"
+
+        subject = subjects.direct_call(await self.instance())
+        reply = await self.planner.bus.request(subject, call.model_dump_json().encode(), wait_s=5, interim=is_begun)
+        return direct_kind(reply), reply.data
+
+
+def direct_kind(reply: Msg) -> str:
+    """What a reply to a direct call says."""
+    return (reply.headers or {})[DIRECT_HEADER]
+
+
+@pytest.fixture
+async def direct(planner: Planner) -> AsyncIterator[Direct]:
+    found = Direct(planner)
+    subscription = await planner.bus.subscribe(subjects.runner(), found.on_announcement)
+    yield found
+    await subscription.stop()
 
 
 @pytest.fixture

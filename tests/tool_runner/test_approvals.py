@@ -1,27 +1,20 @@
 """No path to a tool leads past an approval: tool_runner checks each call again, whatever its planner has checked."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from contracts.runs.inbox import CallFinished
 from contracts.runs.pauses import ApprovalRule, CallApproval
-from contracts.tools.messages import DIRECT_HEADER, CallRequested, RunnerAnnouncement, ToolSpec
-from contracts.wire import names, subjects
-from contracts.wire.names import unix_ms
+from contracts.tools.messages import ToolSpec
+from contracts.wire import names
 from runwire import tool
 from services.messaging.connection import Bus
 from services.shared.tools.approvals import call_digest
-from services.tool_runner.app import running
 from services.tool_runner.errors import ApprovalMissing
 from services.tool_runner.execution import check_approval
-from services.tool_runner.settings import ToolRunnerSettings
-from tests.support.buses import connected
-from tests.support.nats_server import NatsServer
-from tests.support.waiting import wait_until
 
-from .conftest import Planner, Serve, Start
+from .conftest import Direct, Planner, Serve, Start, call_requested, fault_of
 
 RULE = ApprovalRule(name="large", tools=["transfer"], arguments={"properties": {"amount": {"minimum": 100}}})
 paid: list[int] = []
@@ -60,7 +53,7 @@ def approval(run: str, spec: ToolSpec, amount: int, revision: int = 1) -> CallAp
 
 def is_missing(finished: CallFinished) -> bool:
     """Whether the call was refused."""
-    return finished.failure is not None and finished.failure.code == "approval_missing"
+    return fault_of(finished).code == "approval_missing"
 
 
 @pytest.mark.usefixtures("runner")
@@ -98,54 +91,18 @@ async def test_an_approval_is_of_one_call_with_its_arguments(planner: Planner) -
     assert (await planner.call("give_away", {"amount": 100}, run=run, approval=right)).observation == "given"
 
 
-@pytest.fixture
-async def instance(server: NatsServer, serve_tools: Serve) -> AsyncIterator[str]:
-    """The instance of a tool runner that takes direct calls."""
-    serve_tools(give_away)
-    settings = ToolRunnerSettings(nats_url=server.url, discover_s=0.3, graceful_timeout_s=0.1, trust_tools=True)
-    instances: list[RunnerAnnouncement] = []
-    async with connected(server.url, "listener") as bus:
-
-        async def on_announcement(message: Any) -> None:
-            instances.append(RunnerAnnouncement.model_validate_json(message.data))
-
-        await bus.subscribe(subjects.runner(), on_announcement)
-        async with connected(server.url, "tool_runner", settings) as own, running(own, settings, []):
-            await wait_until(lambda: instances and not instances[-1].leaving, what="the instance takes direct calls")
-            yield instances[-1].instance
-
-
-async def test_a_direct_call_without_an_approval_is_not_made(planner: Planner, instance: str) -> None:
+@pytest.mark.usefixtures("runner")
+async def test_a_direct_call_without_an_approval_is_not_made(direct: Direct) -> None:
     """Its reply is the outcome, and the tool did not begin."""
-    spec, run = await planner.spec("give_away"), await planner.open_run()
-    call = CallRequested(
-        call_id="1-0",
-        run_id=run,
-        tenant="default",
-        tool="give_away",
-        args={"amount": 7},
-        spec=spec.digest(),
-        step=1,
-        start_by=unix_ms() + 5000,
-    )
-    reply = await planner.bus.request(subjects.direct_call(instance), call.model_dump_json().encode(), wait_s=5)
-    assert (reply.headers or {})[DIRECT_HEADER] == "finished"
-    assert is_missing(CallFinished.model_validate_json(reply.data))
+    kind, outcome = await direct.call(await direct.message("give_away", amount=7))
+    assert (kind, direct.has_begun) == ("finished", False)
+    assert is_missing(CallFinished.model_validate_json(outcome))
     assert paid == []
 
 
 @pytest.mark.parametrize("amount", [float("nan"), float("inf")])
 def test_arguments_without_canonical_json_are_approved_by_nobody(amount: float) -> None:
     """No digest can name them."""
-    call = CallRequested(
-        call_id="1-0",
-        run_id="0" * 32,
-        tenant="default",
-        tool="pay",
-        args={"amount": amount},
-        spec="0" * 24,
-        step=1,
-        approval=CallApproval(digest=""),
-    )
+    call = call_requested("pay", args={"amount": amount}, approval=CallApproval(digest=""))
     with pytest.raises(ApprovalMissing):
         check_approval(call, [ToolSpec(name="pay", requires_approval=True)])

@@ -10,7 +10,7 @@ from contracts.wire import subjects
 from runwire import tool
 from runwire.serving import serve
 from services.messaging.connection import Bus
-from services.messaging.streams import consumer, ensure_consumer, provision
+from services.messaging.streams import provision
 from services.shared.tools import catalogue as reading
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner import call_consumers
@@ -21,7 +21,7 @@ from tests.support.buses import connected
 from tests.support.forgetful import forget_deliveries
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Planner, Start
+from tests.tool_runner.conftest import Planner, Start, fault_of
 
 Serve = Callable[[], "asyncio.Event"]
 
@@ -83,8 +83,7 @@ async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(
     await wait_until(gone, what="the consumer is removed")
 
     finished = await planner.call("visitor", {"seconds": 0}, spec=digest)
-    assert finished.failure is not None
-    assert finished.failure.code == "tool_unavailable"
+    assert fault_of(finished).code == "tool_unavailable"
 
     await wait_until(gone, what="the consumer is removed again")
     serve_visitor()
@@ -103,9 +102,8 @@ async def test_calls_that_their_consumer_has_lost_get_an_outcome(own_nats_server
     spec = ToolSpec(name="lost", idempotent=True)
     async with connected(url) as bus, connected(url, "tool_runner", settings) as runner:
         await provision(bus)
-        config = consumer(subjects.calls_consumer("lost"), subjects.call.pattern(tool="lost"), settings.ack_wait_s)
-        await ensure_consumer(bus, subjects.CALLS, config)
         asking = Planner(bus, Catalogue(bus))
+        await asking.open_consumer("lost")
         digest = await asking.declare(spec)
         runs: list[str] = []
 
@@ -114,9 +112,7 @@ async def test_calls_that_their_consumer_has_lost_get_an_outcome(own_nats_server
 
         await forget_deliveries(own_nats_server, subjects.CALLS, subjects.calls_consumer("lost"), write, 2)
         await bus.barrier()
-        assert await asking.open_calls("lost") == 0
+        await asking.acknowledged("lost")
         async with running(runner, settings, []):
             for run in runs:
-                failure = (await asking.outcome(run)).failure
-                assert failure is not None
-                assert failure.code == "tool_unavailable"
+                assert fault_of(await asking.outcome(run)).code == "tool_unavailable"

@@ -41,47 +41,21 @@ async def write_post(
     return ToolResponse(Blog(title=topic), artifact_id="abc-123", skill_id=skill_id, content=f"a post about {topic}")
 
 
-class Operator:
-    """Asks for checks as `runwire tools check` does."""
-
-    def __init__(self, client: Client, inbox: str) -> None:
-        self._client = client
-        self._inbox = inbox
-
-    async def replies(self, body: bytes, until: Callable[[Msg], bool]) -> list[Msg]:
-        """Send a request, and return all replies up to the last one."""
-        found: list[Msg] = []
-        subscription = await self._client.subscribe(self._inbox)
-        await self._client.publish(subjects.tool_check(), body, reply=self._inbox)
-        while not found or not until(found[-1]):
-            message = await subscription.next_msg(15)
-            if (message.headers or {}).get("Status") == "503":  # The tool runner is just starting.
-                await self._client.publish(subjects.tool_check(), body, reply=self._inbox)
-            else:
-                found.append(message)
-        await subscription.unsubscribe()
-        return found
-
-    async def check(self, tool: str, **request: Any) -> dict[str, Finding]:
-        """Return the checklist of a tool by what its lines are about."""
-        body = CheckTool(tool=tool, **request).model_dump_json().encode()
-        last = (await self.replies(body, lambda message: kind(message) != "heartbeat"))[-1]
-        assert kind(last) == "result", last.data
-        findings = ToolChecked.model_validate_json(last.data).findings
-        lines = {line.name: line for line in findings}
-        assert len(lines) == len(findings), "no two lines have the same name"
-        return lines
-
-
-def kind(message: Msg) -> str:
-    """What a reply is."""
-    return (message.headers or {})[REPLY_HEADER]
-
-
-@pytest.fixture
-def operator(client: Client) -> Operator:
-    """With an inbox of the user `operator`."""
-    return Operator(client, "_INBOX.operator.checks")
+async def check(client: Client, tool: str, **request: Any) -> dict[str, Finding]:
+    """Ask for a check as `runwire tools check` does, and return the checklist by what its lines are about."""
+    inbox, body = "_INBOX.operator.checks", CheckTool(tool=tool, **request).model_dump_json().encode()
+    replies, kind = await client.subscribe(inbox), ""
+    while kind != "result":
+        if kind != "heartbeat":  # At first, and where the tool runner is just starting.
+            await client.publish(subjects.tool_check(), body, reply=inbox)
+        reply = await replies.next_msg(15)
+        kind = (reply.headers or {}).get(REPLY_HEADER, "")
+        assert kind != "failure", reply.data
+    await replies.unsubscribe()
+    findings = ToolChecked.model_validate_json(reply.data).findings
+    lines = {line.name: line for line in findings}
+    assert len(lines) == len(findings), "no two lines have the same name"
+    return lines
 
 
 def faults(found: dict[str, Finding]) -> dict[str, str]:
@@ -89,24 +63,24 @@ def faults(found: dict[str, Finding]) -> dict[str, str]:
     return {name: line.status for name, line in found.items() if line.status != "ok"}
 
 
-async def test_a_good_tool_passes(operator: Operator, serve_tools: Serve, start_runner: Start) -> None:
+async def test_a_good_tool_passes(client: Client, serve_tools: Serve, start_runner: Start) -> None:
     """Called once, though its answer is asked for twice, and with the confirmation that its effects need."""
     bus = await start_runner()
     serve_tools(write_post)
-    assert faults(await operator.check("write_post")) == {"output type": "warning"}
+    assert faults(await check(client, "write_post")) == {"output type": "warning"}
     args = {"topic": "AI", "skill_id": "research"}
-    unconfirmed = await operator.check("write_post", args=args)
+    unconfirmed = await check(client, "write_post", args=args)
     assert (unconfirmed["call"].status, "--yes" in unconfirmed["call"].mend, CALLS) == ("failed", True, [])
-    found = await operator.check("write_post", args=args, confirmed=True)
+    found = await check(client, "write_post", args=args, confirmed=True)
     assert faults(found) == {"output type": "warning", "artifact_type": "warning"}
     assert (found["artifact_id"].finding, found["skill_id"].finding) == ("abc-123", "research")
     assert len(CALLS) == 1
     run = CALLS[0].partition(".")[0]
     assert await bus.last(subjects.RUNS, subjects.stream("default", run)) is None, "a check leaves no run behind"
     assert await bus.last(subjects.bucket_stream(keys.ARTIFACTS_BUCKET), "$KV.artifacts.>") is None
-    refused = await operator.check("write_post", args={"topic": 7}, confirmed=True)
+    refused = await check(client, "write_post", args={"topic": 7}, confirmed=True)
     assert (refused["arguments"].status, len(CALLS)) == ("failed", 1)
-    raised = await operator.check("write_post", args={"topic": "nothing"}, confirmed=True)
+    raised = await check(client, "write_post", args={"topic": "nothing"}, confirmed=True)
     assert raised["call"].finding == "tool_error: there is nothing to say"
 
 
@@ -142,29 +116,19 @@ def answering(client: Client, *faulty: Faulty, bare: Any = None) -> Callable[[Ms
     ("faulty", "line", "status"),
     [
         (("artifact", None), "result", "failed"),
-        (("artifact_id", ""), "artifact_id", "failed"),
-        (("artifact_id", 7), "artifact_id", "failed"),
-        (("artifact", "text"), "artifact", "warning"),
-        (("_metadata", []), "_metadata", "failed"),
         (("_metadata.context_id", "other"), "_metadata.context_id", "failed"),
-        (("_metadata.request_id", None), "_metadata.request_id", "failed"),
-        (("_metadata.trace_id", "0"), "_metadata.trace_id", "failed"),
-        (("_metadata.user_id", ""), "_metadata.user_id", "failed"),
-        (("_metadata.tool_name", "x"), "_metadata.tool_name", "failed"),
-        (("_metadata.executed_at", "2025-01-31T12:00:00Z"), "_metadata.executed_at", "failed"),
         (("_metadata.executed_at", "2025-01-31T12:00:00+00:00"), "_metadata.executed_at", "failed"),
         (("skill_id", None), "skill_id", "failed"),
-        (("skill_id", "research"), "skill_id", "warning"),
         (("skill_id", "research"), "artifact_type", "warning"),
     ],
 )
 async def test_each_fault_of_an_answer_is_found(
-    operator: Operator, client: Client, start_runner: Start, faulty: Faulty, line: str, status: str
+    client: Client, start_runner: Start, faulty: Faulty, line: str, status: str
 ) -> None:
-    """Of a tool without an SDK. It is idempotent, so the repetition runs again, and says so."""
+    """Of a tool without an SDK; others: `test_check_rules`. It is idempotent, so the repetition runs again."""
     subscription = await client.subscribe("tool.plain", "plain", cb=answering(client, faulty))
     await start_runner(ToolSpec(name="plain", description="?", idempotent=True, output_schema=OUTPUT))
-    found = await operator.check("plain", args={"skill_id": "research"})
+    found = await check(client, "plain", args={"skill_id": "research"})
     await subscription.unsubscribe()
     assert found[line].status == status
     assert [name for name, each in found.items() if each.status == "failed"] == ([line] if status == "failed" else [])
@@ -172,9 +136,7 @@ async def test_each_fault_of_an_answer_is_found(
     assert ("repetition" in found and found["repetition"].status == "warning") == has_time
 
 
-async def test_a_specification_that_is_not_accepted(
-    operator: Operator, serve_tools: Serve, start_runner: Start
-) -> None:
+async def test_a_specification_that_is_not_accepted(client: Client, serve_tools: Serve, start_runner: Start) -> None:
     """It is checked all the same, before it is accepted, and the line says how to accept it."""
 
     @tool(desc="Old.", name="changing", idempotent=True)
@@ -185,7 +147,7 @@ async def test_a_specification_that_is_not_accepted(
     accepted = json.dumps({"digests": ["a" * 24]}).encode()
     await bus.publish(f"$KV.catalogue.{keys.accepted_specs('changing')}", accepted)
     serve_tools(changing)
-    found = await operator.check("changing", args={})
+    found = await check(client, "changing", args={})
     assert found["accepted"].status == "failed"
     assert found["accepted"].mend == f"runwire tools accept changing {changing.spec.digest()}"
     assert found["call"].status == "ok"

@@ -8,16 +8,15 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, Field
 
-from contracts.runs.events import ArtifactChunk, CallStarted, ToolProgress
+from contracts.runs.events import ArtifactChunk, ToolProgress
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from contracts.wire.faults import Fault
 from runwire import ToolContext, tool
 from services.tool_runner.call_consumers import Concurrency
-from tests.support.waiting import wait_until
 
-from .conftest import Planner, Serve, Start
+from .conftest import Planner, Serve, Start, fault_of, replying
 
 
 class Sales(BaseModel):
@@ -39,14 +38,8 @@ async def test_a_tool_answers(planner: Planner, start_runner: Start, serve_tools
 
     finished = await planner.call("add", {"a": 1, "b": 2})
 
-    assert finished.status == "succeeded"
-    assert finished.observation == 3
-    assert finished.failure is None
-
-    async def is_gone() -> bool:
-        return await planner.open_calls("add") == 0
-
-    await wait_until(is_gone, what="the call is acknowledged")
+    assert (finished.status, finished.observation, finished.failure) == ("succeeded", 3, None)
+    await planner.acknowledged("add")
 
 
 async def test_progress_and_pieces_are_published_on_the_runs_stream(
@@ -94,10 +87,9 @@ async def test_arguments_are_checked_before_the_tool_is_called(
 
     finished = await planner.call("halve", {"n": "four", "m": 1})
 
-    assert finished.failure is not None
-    assert finished.failure.code == "invalid_args"
-    assert "n: " in finished.failure.reason
-    assert "'m'" in finished.failure.reason
+    assert fault_of(finished).code == "invalid_args"
+    assert "n: " in fault_of(finished).reason
+    assert "'m'" in fault_of(finished).reason
     assert not called
 
 
@@ -192,16 +184,8 @@ async def test_a_tool_that_starts_a_little_late_is_waited_for(
     """A rolling restart is no failure. Nobody received the request, so any call may be sent again."""
     await start_runner(ToolSpec(name="latecomer"))
     run = await planner.request("latecomer", {})
-
-    async def is_started() -> bool:
-        return any(isinstance(event, CallStarted) for event in await planner.shown(run))
-
-    await wait_until(is_started, what="the call is under way")
-
-    async def on_call(message: Msg) -> None:
-        await message.respond(b"1")
-
-    await client.subscribe("tool.latecomer", "latecomer", cb=on_call)
+    await planner.started(run)
+    await client.subscribe("tool.latecomer", "latecomer", cb=replying(client, b"1"))
 
     assert (await planner.outcome(run)).observation == 1
 
@@ -212,11 +196,7 @@ async def test_a_tool_that_starts_after_the_call_was_settled_is_not_called(
     """Another tool runner found no instance that holds the call, and settled it a moment ago."""
     await start_runner(ToolSpec(name="settled"))
     run = await planner.request("settled", {})
-
-    async def is_started() -> bool:
-        return any(isinstance(event, CallStarted) for event in await planner.shown(run))
-
-    await wait_until(is_started, what="the call is under way")
+    await planner.started(run)
     settled = CallFinished(
         call_id="1-0", tool="settled", status="failed", failure=Fault(code="outcome_unknown", reason="lost")
     )
@@ -224,9 +204,5 @@ async def test_a_tool_that_starts_after_the_call_was_settled_is_not_called(
         subjects.inbox("default", run, "1-0"), settled.model_dump_json().encode(), {"Nats-Msg-Id": f"{run}.1-0"}
     )
     requests = await client.subscribe(subjects.tool("settled"))
-
-    async def is_acknowledged() -> bool:
-        return await planner.open_calls("settled") == 0
-
-    await wait_until(is_acknowledged, what="the call is acknowledged")
+    await planner.acknowledged("settled")
     assert requests.pending_msgs == 0

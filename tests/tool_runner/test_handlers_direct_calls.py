@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 
 import pytest
 from nats.aio.client import Client
@@ -10,7 +9,6 @@ from nats.aio.msg import Msg
 
 from contracts.runs.inbox import CallFinished, CallPaused
 from contracts.tools.messages import (
-    DIRECT_HEADER,
     REPLY_HEADER,
     CallRequested,
     ReceivedAnswer,
@@ -19,7 +17,7 @@ from contracts.tools.messages import (
     ToolSpec,
 )
 from contracts.wire import subjects
-from contracts.wire.names import new_id, unix_ms
+from contracts.wire.names import unix_ms
 from runwire import tool
 from services.messaging.connection import Bus
 from services.tool_runner import handlers
@@ -29,103 +27,42 @@ from tests.support.buses import connected
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
-from .conftest import Ledger, Planner, Serve, Start
+from .conftest import Direct, Ledger, Planner, Serve, Start, call_requested, direct_kind
 
 pytestmark = pytest.mark.usefixtures("runner")
 
 
-class Direct:
-    """Makes direct calls as the planner does."""
-
-    def __init__(self, planner: Planner, instances: set[str]) -> None:
-        self.planner = planner
-        self.instances = instances
-        self.has_begun = False
-        """Whether a call was said to begin."""
-
-    @property
-    def instance(self) -> str:
-        [instance] = self.instances
-        return instance
-
-    async def message(self, tool_name: str, seconds: float, run: str, **fields: object) -> CallRequested:
-        """A call whose tool works for some seconds."""
-        spec = fields.get("spec") or (await self.planner.spec(tool_name)).digest()
-        call = {
-            "call_id": "1-1",
-            "run_id": run,
-            "tenant": "default",
-            "tool": tool_name,
-            "args": {"seconds": seconds},
-            "spec": spec,
-            "step": 1,
-            "start_by": unix_ms() + 5000,
-        }
-        return CallRequested.model_validate({**call, **fields})
-
-    async def call(self, call: CallRequested) -> Msg:
-        """Make it and return the reply."""
-        return await self.planner.bus.request(
-            subjects.direct_call(self.instance), call.model_dump_json().encode(), wait_s=5, interim=self._is_begun
-        )
-
-    def _is_begun(self, reply: Msg) -> bool:
-        self.has_begun = self.has_begun or kind(reply) == "begun"
-        return kind(reply) == "begun"
-
-    async def was_received(self, key: str, age_s: float = 0.0) -> bool:
-        """Ask whether a call was received."""
-        question = ReceivedQuestion(idempotency_key=key, age_s=age_s)
-        reply = await self.planner.bus.request(
-            subjects.direct_status(self.instance), question.model_dump_json().encode()
-        )
-        return ReceivedAnswer.model_validate_json(reply.data).received
-
-    async def store(self, call: CallRequested) -> None:
-        """Send it through CALLS, as a call that may have begun."""
-        stored = call.model_copy(update={"again": True, "start_by": None})
-        await self.planner.bus.publish_surely(
-            subjects.call("default", call.run_id, call.tool), stored.model_dump_json().encode(), f"{call.run_id}.1-1"
-        )
+async def was_received(direct: Direct, key: str, age_s: float = 0.0) -> bool:
+    """Ask whether a call was received."""
+    question = ReceivedQuestion(idempotency_key=key, age_s=age_s).model_dump_json().encode()
+    reply = await direct.planner.bus.request(subjects.direct_status(await direct.instance()), question)
+    return ReceivedAnswer.model_validate_json(reply.data).received
 
 
-def kind(reply: Msg) -> str:
-    """What a reply says."""
-    return (reply.headers or {})[DIRECT_HEADER]
+async def store(direct: Direct, call: CallRequested) -> None:
+    """Send it through CALLS, as a planner does that takes the run over: as a call that may have begun."""
+    stored = call.model_copy(update={"again": True, "start_by": None})
+    await direct.planner.bus.publish_surely(
+        subjects.call("default", call.run_id, call.tool), stored.model_dump_json().encode(), f"{call.run_id}.1-1"
+    )
 
 
 @pytest.fixture
-async def direct(planner: Planner) -> AsyncIterator[Direct]:
-    """Calls the instances that announce themselves."""
-    instances: set[str] = set()
-
-    async def on_announcement(message: Msg) -> None:
-        announced = RunnerAnnouncement.model_validate_json(message.data)
-        (instances.discard if announced.leaving else instances.add)(announced.instance)
-
-    subscription = await planner.bus.subscribe(subjects.runner(), on_announcement)
-    yield Direct(planner, instances)
-    await subscription.stop()
-
-
-@pytest.fixture
-async def runner(start_runner: Start, direct: Direct) -> Bus:
-    bus = await start_runner()
-    await wait_until(lambda: len(direct.instances) == 1, what="the instance takes direct calls")
-    return bus
+async def runner(start_runner: Start) -> Bus:
+    return await start_runner()
 
 
 async def test_a_short_call_is_answered_at_once(direct: Direct, ledger: Ledger) -> None:
     """Nothing is stored for it; a planner that takes the run over is told that it was received."""
     ledger.start()
-    call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
-    reply = await direct.call(call)
-    assert (direct.has_begun, kind(reply)) == (True, "finished")
-    assert CallFinished.model_validate_json(reply.data).status == "succeeded"
-    assert await direct.was_received(f"{call.run_id}.1-1")
+    call = await direct.message(f"unsafe_{ledger.suffix}", seconds=0)
+    kind, outcome = await direct.call(call)
+    assert (direct.has_begun, kind) == (True, "finished")
+    assert CallFinished.model_validate_json(outcome).status == "succeeded"
+    assert await was_received(direct, f"{call.run_id}.1-1")
     assert [event.type for event in await direct.planner.shown(call.run_id)] == ["artifact_chunk"] * 2
     assert not await direct.planner.inbox(call.run_id, "1-1")
-    await direct.store(call)  # As a planner does that takes the run over.
+    await store(direct, call)
     assert (await direct.planner.outcome(call.run_id, "1-1")).status == "succeeded"
     assert len(ledger.lines("began")) == 1
 
@@ -133,9 +70,9 @@ async def test_a_short_call_is_answered_at_once(direct: Direct, ledger: Ledger) 
 async def test_a_long_call_goes_on_and_comes_back_through_calls(direct: Direct, ledger: Ledger) -> None:
     """It is not made a second time, although its tool is not idempotent."""
     ledger.start()
-    call = await direct.message(f"unsafe_{ledger.suffix}", 1.5, await direct.planner.open_run())
-    assert kind(await direct.call(call)) == "unfinished"
-    await direct.store(call)
+    call = await direct.message(f"unsafe_{ledger.suffix}", seconds=1.5)
+    assert (await direct.call(call))[0] == "unfinished"
+    await store(direct, call)
     assert (await direct.planner.outcome(call.run_id, "1-1")).status == "succeeded"
     assert len(ledger.lines("began")) == 1
 
@@ -143,11 +80,11 @@ async def test_a_long_call_goes_on_and_comes_back_through_calls(direct: Direct, 
 async def test_a_call_that_was_not_received_is_refused_from_then_on(direct: Direct, ledger: Ledger) -> None:
     """So the answer stays true, however late the call comes. What is asked too late counts as received."""
     ledger.start()
-    call = await direct.message(f"unsafe_{ledger.suffix}", 0, await direct.planner.open_run())
-    assert not await direct.was_received(f"{call.run_id}.1-1")
-    assert kind(await direct.call(call)) == "declined"
-    assert not await direct.was_received(f"{call.run_id}.1-1")
-    assert await direct.was_received("another", age_s=61)
+    call = await direct.message(f"unsafe_{ledger.suffix}", seconds=0)
+    assert not await was_received(direct, f"{call.run_id}.1-1")
+    assert (await direct.call(call))[0] == "declined"
+    assert not await was_received(direct, f"{call.run_id}.1-1")
+    assert await was_received(direct, "another", age_s=61)
     assert not ledger.lines("began")
 
 
@@ -168,15 +105,15 @@ async def test_the_limit_of_a_tool_holds_over_both_paths(direct: Direct, serve_t
     serve_tools(only_one)
     first = await planner.request("only_one", {"seconds": 1})
     await wait_until(lambda: running == 1, what="the stored call runs")
-    call = await direct.message("only_one", 2, await planner.open_run())
-    assert kind(await direct.call(call)) == "declined"
+    call = await direct.message("only_one", seconds=2)
+    assert (await direct.call(call))[0] == "declined"
     go_on.set()
     await planner.outcome(first)
     go_on.clear()
-    waiting = asyncio.create_task(direct.call(await direct.message("only_one", 3, await planner.open_run())))
+    waiting = asyncio.create_task(direct.call(await direct.message("only_one", seconds=3)))
     await wait_until(lambda: running == 1, what="the direct call runs")
     second = await planner.request("only_one", {"seconds": 4})
-    assert kind(await waiting) == "unfinished"
+    assert (await waiting)[0] == "unfinished"
     assert not await planner.inbox(second)
     go_on.set()
     await planner.outcome(second)
@@ -189,9 +126,8 @@ async def test_an_instance_that_stops_declines_what_planners_still_send(
     """They have not read yet that it leaves. Such a call has certainly not begun."""
     monkeypatch.setattr(handlers, "_LEAVING_S", 1.0)
     bus, settings = direct.planner.bus, ToolRunnerSettings(nats_url=server.url, graceful_timeout_s=0.1)
-    others = {*direct.instances}
-    call = {"call_id": "1-1", "run_id": new_id(), "tenant": "default", "tool": "x", "args": {}, "spec": "", "step": 1}
-    body = CallRequested.model_validate({**call, "start_by": unix_ms() + 60_000}).model_dump_json().encode()
+    others = {await direct.instance()}
+    body = call_requested("x", start_by=unix_ms() + 60_000).model_dump_json().encode()
     async with connected(server.url, "tool_runner", settings) as own:
         async with running(own, settings, []):
             await wait_until(lambda: direct.instances > others, what="the instance takes direct calls")
@@ -204,7 +140,7 @@ async def test_an_instance_that_stops_declines_what_planners_still_send(
 
             await bus.subscribe(subjects.runner(), on_announcement)
             await bus.barrier()
-        assert kind(await replies[-1]) == "declined"
+        assert direct_kind(await replies[-1]) == "declined"
 
 
 async def test_a_pause_ends_a_direct_call_and_reaches_the_run_through_its_inbox(direct: Direct, client: Client) -> None:
@@ -218,11 +154,11 @@ async def test_a_pause_ends_a_direct_call_and_reaches_the_run_through_its_inbox(
     await client.subscribe("tool.seats", "seats", cb=ask)
     planner = direct.planner
     spec = await planner.declare(ToolSpec(name="seats"))
-    call = await direct.message("seats", 0, await planner.open_run(), spec=spec)
-    assert kind(await direct.call(call)) == "unfinished"
-    await direct.store(call)
+    call = await direct.message("seats", spec=spec)
+    assert (await direct.call(call))[0] == "unfinished"
+    await store(direct, call)
     body = await wait_until(lambda: planner.inbox(call.run_id, "1-1-p0"), what="the pause is in the inbox")
     assert CallPaused.model_validate_json(body).title == "Which seat?"
     assert len(calls) == 1
-    assert await direct.was_received(f"{call.run_id}.1-1")
-    assert not await direct.was_received(f"{call.run_id}.1-1~1")
+    assert await was_received(direct, f"{call.run_id}.1-1")
+    assert not await was_received(direct, f"{call.run_id}.1-1~1")

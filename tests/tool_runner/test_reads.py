@@ -8,7 +8,7 @@ from contracts.tools.messages import ReadRequested
 from contracts.wire import subjects
 from runwire import ToolContext, tool
 from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Serve, Start
+from tests.tool_runner.conftest import Serve, Start, fault_of
 
 ASKED: list[str] = []
 
@@ -72,15 +72,12 @@ async def test_only_what_changes_nothing_is_read_by(
     await wait_until(is_there, what="the tools are in the catalogue")
     assert (await read("look_up", word="here")).observation == "here"
     for name, code in REFUSED.items():
-        failure = (await read(name)).failure
-        assert failure is not None
-        assert failure.code == code, name
+        assert fault_of(await read(name)).code == code, name
     body = ReadRequested(tenant="default", tool="look_up", args={"word": "elsewhere"}).model_dump_json().encode()
     await client.publish(subjects.tool_read(), body, reply="emit.default.x.log")
     await read("look_up", word="afterwards")
     assert "elsewhere" not in ASKED
     monkeypatch.setattr("services.tool_runner.handlers.MAX_READS", 0)
-    failure = (await read("look_up", word="one too many")).failure
-    assert failure is not None
-    assert (failure.code, failure.retryable) == ("tool_unavailable", True)
+    fault = fault_of(await read("look_up", word="one too many"))
+    assert (fault.code, fault.retryable) == ("tool_unavailable", True)
     assert "one too many" not in ASKED

@@ -16,10 +16,11 @@ from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import ToolCall, ToolSpec
 from contracts.wire import subjects
 from contracts.wire.base import PART_BYTES
+from contracts.wire.faults import Fault
 from runwire import ToolContext, tool
 from services.shared.redaction.stored_values import from_blob, to_blob
 from tests.support.stores import Store
-from tests.tool_runner.conftest import Planner, Serve, Start
+from tests.tool_runner.conftest import Planner, Serve, Start, fault_of
 
 SECRET = "swordfish"
 BLOG = {
@@ -134,12 +135,8 @@ async def test_a_reference_stands_for_the_whole_or_for_a_part(post: Post) -> Non
 async def test_a_part_that_is_missing_fails_the_call(post: Post, path: tuple[str, ...], field: str) -> None:
     """The failure names the path up to what is missing, and the artifact as its tool named it. Nothing is called."""
     finished = await post.call({"fine": 1, "argument": meant(await post.put(BLOG), *path)})
-    assert finished.failure is not None
-    assert finished.failure.model_dump() == {
-        "code": "missing_output_field",
-        "reason": f"the artifact abc-123 has no {field}, which the arguments refer to, so the tool was not called",
-        "retryable": False,
-    }
+    reason = f"the artifact abc-123 has no {field}, which the arguments refer to, so the tool was not called"
+    assert fault_of(finished) == Fault(code="missing_output_field", reason=reason, retryable=False)
     assert not post.calls
 
 
@@ -149,16 +146,14 @@ async def test_complaints_about_values_of_artifacts_quote_none(post: Post) -> No
     schema = {"type": "object", "properties": {"number": {"type": "integer"}, "kind": {"enum": ["a", "b"]}}}
     args = {"number": meant(ref, "note"), "kind": meant(ref, "note")}
     finished = await post.call(args, schema)
-    assert finished.failure is not None
-    assert finished.failure.code == "invalid_args"
-    assert "number: " in finished.failure.reason
-    assert "kind: " in finished.failure.reason
+    assert fault_of(finished).code == "invalid_args"
+    assert "number: " in fault_of(finished).reason
+    assert "kind: " in fault_of(finished).reason
     assert SECRET not in json.dumps(finished.model_dump(mode="json"))
     assert not post.calls
 
     plainly = await post.call({"number": SECRET}, schema)
-    assert plainly.failure is not None
-    assert SECRET in plainly.failure.reason, "the model's own arguments are quoted"
+    assert SECRET in fault_of(plainly).reason, "the model's own arguments are quoted"
 
 
 class Parsed(BaseModel):
@@ -224,6 +219,5 @@ async def test_a_tool_reads_what_fits_into_no_message(
         ("2-0", "pry", {"file": file}),
         ("3-0", "measure", {"file": file | {"artifact_id": "1" * 32}, "at": 0}),
     ):
-        refused = await planner.call(name, given, run=run, call_id=call_id)
-        assert refused.failure is not None
-        assert (refused.failure.tool_code or refused.failure.code) == "invalid_args", refused.failure
+        fault = fault_of(await planner.call(name, given, run=run, call_id=call_id))
+        assert (fault.tool_code or fault.code) == "invalid_args", fault

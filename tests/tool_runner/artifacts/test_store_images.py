@@ -8,8 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.artifacts import ArtifactRef
-from contracts.runs.inbox import CallFinished
-from runwire import ToolContext, tool
+from runwire import Tool, ToolContext, tool
 from tests.support.images import CANARY, FORMATS, corners, drawn, encoded, with_metadata
 from tests.support.stores import Store
 from tests.tool_runner.conftest import Planner, Serve, Start
@@ -76,25 +75,28 @@ async def test_images_lose_what_they_say(
     assert not finished.warnings
 
 
-@pytest.mark.parametrize("kind", ["png", "jpeg"])
-async def test_heavy_images_are_kept_clean_alone(
-    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store, kind: str
-) -> None:
-    """As a field and as an assembled stream: both are references, and nothing that the run stores has metadata."""
-    image = heavy(kind)
-    assert CANARY.encode() in image
-    assert len(image) > PIECE
+def shooting(image: bytes, kind: str = "png") -> Tool[..., Any]:
+    """A tool that shows an image as a field and as an assembled stream."""
 
     @tool(idempotent=True)
     async def shoot(ctx: ToolContext) -> Shot:
         for at in range(0, len(image), PIECE):
-            piece = image[at : at + PIECE]
-            await ctx.emit_artifact(
-                stream_id="film", chunk=piece, done=at + PIECE >= len(image), artifact_type=f"image/{kind}"
-            )
+            piece, is_last = image[at : at + PIECE], at + PIECE >= len(image)
+            await ctx.emit_artifact(stream_id="film", chunk=piece, done=is_last, artifact_type=f"image/{kind}")
         return Shot(photo=image)
 
-    serve_tools(shoot)
+    return shoot
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+async def test_heavy_images_are_kept_clean_alone(
+    planner: Planner, start_runner: Start, serve_tools: Serve, store: Store, kind: str
+) -> None:
+    """Both are references, and nothing that the run stores has metadata."""
+    image = heavy(kind)
+    assert CANARY.encode() in image
+    assert len(image) > PIECE
+    serve_tools(shooting(image, kind))
     await start_runner()
     run = await planner.request("shoot", {})
     finished = await planner.outcome(run)
@@ -105,31 +107,14 @@ async def test_heavy_images_are_kept_clean_alone(
     assert not [body for body in kept if CANARY.encode() in body]
 
 
-async def refused(
-    planner: Planner, start_runner: Start, serve_tools: Serve, body: bytes, **settings: Any
-) -> tuple[str, CallFinished]:
-    """What becomes of a call with such an image, as a field and as a stream."""
-
-    @tool(idempotent=True)
-    async def shoot(ctx: ToolContext) -> Shot:
-        for at in range(0, len(body), PIECE):
-            piece = body[at : at + PIECE]
-            await ctx.emit_artifact(
-                stream_id="film", chunk=piece, done=at + PIECE >= len(body), artifact_type="image/png"
-            )
-        return Shot(photo=body)
-
-    serve_tools(shoot)
-    await start_runner(**settings)
-    run = await planner.request("shoot", {})
-    return run, await planner.outcome(run)
-
-
 async def test_what_cannot_be_cleaned_is_left_out(
     planner: Planner, start_runner: Start, serve_tools: Serve, store: Store
 ) -> None:
     """An image that is cut short: the call succeeds, nothing of it is kept, and the run is warned."""
-    run, finished = await refused(planner, start_runner, serve_tools, heavy("png")[:90_000])
+    serve_tools(shooting(heavy("png")[:90_000]))
+    await start_runner()
+    run = await planner.request("shoot", {})
+    finished = await planner.outcome(run)
     assert (finished.status, list(finished.artifacts)) == ("succeeded", ["text", "plain"])
     assert finished.observation["note"] == "a word"
     assert [warning.partition(": it is")[0] for warning in finished.warnings] == [

@@ -4,9 +4,7 @@ from typing import get_args
 
 import pytest
 
-from contracts.tools.messages import ToolFailure
 from services.tool_runner.calls import commands, events
-from services.tool_runner.calls.commands import Command
 from services.tool_runner.calls.events import Content, Event
 from services.tool_runner.calls.state import TRANSITIONS, Phase
 from tests.tool_runner.driven_call import CANCEL, DEADLINE, REPLIES, Call
@@ -31,7 +29,7 @@ def test_a_silent_tool_is_queried_early_and_times_out_late() -> None:
     assert call.fault().code == "tool_timed_out"
 
 
-@pytest.mark.parametrize("reply", [events.Heartbeat(), events.Progress(b"{}"), events.Piece(b"{}")])
+@pytest.mark.parametrize("reply", [events.Heartbeat(), events.Progress(b"{}"), Content("a text")])
 def test_every_reply_restarts_the_silence(reply: Event) -> None:
     """`timeout_s` bounds silence, not the call."""
     call = Call(timeout_s=2.0).start()
@@ -272,38 +270,13 @@ def test_the_last_text_before_the_result_counts() -> None:
     assert call.receive(events.Result(1, b"1")) == [commands.Succeed(b"1")]
 
 
-def test_a_text_is_a_sign_of_life() -> None:
-    """It restarts `timeout_s`, and ends a search."""
-    call = Call(timeout_s=2.0).start()
-    call.at(1.0, Content("a text"))
-    assert call.machine.alarm_at == 3.0
+def test_a_text_is_no_result() -> None:
+    """The call goes on, also where it was searched, up to a result that may have no bytes."""
+    call = Call().start()
     call.wait_for("searching")
     call.receive(Content("a text"))
     assert call.phase == "waiting"
-
-
-def test_a_text_is_no_result() -> None:
-    """The call goes on, up to a result that may have no bytes."""
-    call = Call().start()
-    call.receive(Content("a text"))
-    assert call.phase == "waiting"
-    assert call.receive(events.Result(1, b"")) == [commands.Succeed(b"", Content("a text"))]
-
-
-@pytest.mark.parametrize(
-    ("ending", "kind"),
-    [
-        (events.Failure(ToolFailure(reason="no paper")), commands.Fail),
-        (events.Pause(b"{}"), commands.Pause),
-        (events.RunEnded(), commands.Abandon),
-        (events.Flood(), commands.Fail),
-    ],
-)
-def test_only_a_result_has_a_text(ending: Event, kind: type[Command]) -> None:
-    """A failure has its reason, and the next round of a pause sends its own."""
-    call = Call().start()
-    call.receive(Content("a text"))
-    assert isinstance(call.receive(ending)[-1], kind)
+    assert call.receive(events.Result(1, b""))[-1] == commands.Succeed(b"", Content("a text"))
 
 
 def test_a_call_that_is_repeated_begins_without_a_text() -> None:

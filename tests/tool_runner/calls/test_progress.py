@@ -10,7 +10,7 @@ from contracts.tools.messages import CallRequested
 from contracts.wire import subjects
 from contracts.wire.records import Record
 from services.tool_runner.calls.progress import CallProgress
-from tests.tool_runner.conftest import Planner
+from tests.tool_runner.conftest import Planner, call_requested
 
 
 def piece(seq: int, chunk: Any = "x", stream_id: str = "s", *, done: bool = False) -> bytes:
@@ -19,8 +19,7 @@ def piece(seq: int, chunk: Any = "x", stream_id: str = "s", *, done: bool = Fals
 
 @pytest.fixture
 async def call(planner: Planner) -> CallRequested:
-    run = await planner.open_run()
-    return CallRequested(call_id="1-0", run_id=run, tenant="default", tool="painter", args={}, spec="0" * 24, step=1)
+    return call_requested("painter", run_id=await planner.open_run())
 
 
 async def numbers(planner: Planner, call: CallRequested, stream_id: str = "s") -> list[int]:
@@ -95,12 +94,7 @@ async def test_what_is_lost_is_named_with_the_reason(planner: Planner, call: Cal
     """A stream that a field of the result holds is not lost for want of its last piece."""
     progress = CallProgress(planner.bus, call, may_have_published=False)
     heavy = piece(0, "x" * 140_000, stream_id="heavy")
-    for data in (
-        piece(1, stream_id="late"),
-        heavy,
-        piece(0, stream_id="open"),
-        piece(0, stream_id="field"),
-    ):
+    for data in (piece(1, stream_id="late"), heavy, piece(0, stream_id="open"), piece(0, stream_id="field")):
         await progress.on_piece(data)
     (warning,) = progress.warnings(["open"], ["old"])
     assert warning == (
@@ -124,12 +118,5 @@ async def test_a_finished_stream_says_where_its_pieces_are(planner: Planner, cal
     assert (first.stream_id, first.pieces) == ("s", 2)
     reader = await planner.bus.reader(subjects.RUNS)
     stored = await reader.read(subjects.stream("default", call.run_id), first.since)
-    assert [
-        event.seq
-        for _, data in stored
-        for event in Record.model_validate_json(data).events
-        if isinstance(event, ArtifactChunk)
-    ] == [
-        0,
-        1,
-    ]
+    events = [event for _, data in stored for event in Record.model_validate_json(data).events]
+    assert [event.seq for event in events if isinstance(event, ArtifactChunk)] == [0, 1]

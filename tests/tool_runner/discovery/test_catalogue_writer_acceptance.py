@@ -1,64 +1,45 @@
 """The first specification of a tool is offered; another waits until an operator accepts it, whatever is announced."""
 
 import asyncio
-import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import nats
-import nats.micro
-import pytest
 import structlog
-from nats.aio.client import Client
-from nats.micro.request import Request
-from nats.micro.service import Service
 
-from contracts.tools.messages import ToolSpec
+from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
 from contracts.wire import keys
 from services.messaging.connection import Bus
+from services.messaging.kv import Bucket
+from services.shared.tools.catalogue import refused_tools
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.discovery.catalogue_writer import Acceptance, differences
+from tests.support.catalogue import STREAM
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Start
-from tests.tool_runner.discovery.acceptances import accepted, bucket, refusal, writes
-
-Announce = Callable[..., Awaitable[Service]]
+from tests.tool_runner.discovery.conftest import Announce
 
 
-async def serve_spec(client: Client, spec: ToolSpec, version: str = "1.0.0") -> Service:
-    """Serve a tool that answers with the version that was called."""
-
-    async def on_call(request: Request) -> None:
-        await request.respond(json.dumps(version).encode())
-
-    service = await nats.micro.add_service(client, name=spec.name, version=version)
-    metadata = {"runwire.spec": spec.model_dump_json()}
-    await service.add_endpoint(
-        name=spec.name, subject=f"tool.{spec.name}", queue_group=spec.name, handler=on_call, metadata=metadata
-    )
-    return service
+def bucket(bus: Bus) -> Bucket:
+    return Bucket(bus, keys.CATALOGUE_BUCKET, attempts=3)
 
 
-@pytest.fixture
-async def announce(client: Client) -> AsyncIterator[Announce]:
-    """Serves tools until the test ends."""
-    services: list[Service] = []
-
-    async def start(spec: ToolSpec, version: str = "1.0.0") -> Service:
-        services.append(await serve_spec(client, spec, version))
-        return services[-1]
-
-    yield start
-    for service in services:
-        await service.stop()
+async def accepted(bus: Bus, name: str) -> list[str]:
+    found = (await bucket(bus).get(keys.accepted_specs(name))).parsed(AcceptedSpecs)
+    return found.digests if found else []
 
 
-async def offered(planner: Planner, spec: ToolSpec, *, within_s: float = 30) -> None:
+async def refusal(bus: Bus, name: str) -> RefusedTool:
+    """What is said of a tool that is refused, once it is."""
+
+    async def refusals() -> list[RefusedTool]:
+        return [each for each in await refused_tools(bus) if each.name == name]
+
+    return (await wait_until(refusals, what=f"{name} is refused"))[0]
+
+
+async def offered(planner: Planner, spec: ToolSpec) -> None:
     """Return once the catalogue offers exactly this specification."""
-    await wait_until(
-        lambda: planner.catalogue.live().get(spec.name) == spec, timeout=within_s, what=f"{spec.description} is offered"
-    )
+    await wait_until(lambda: planner.catalogue.live().get(spec.name) == spec, what=f"{spec.description} is offered")
 
 
 async def test_one_that_changed_waits_while_the_first_stays_offered(
@@ -116,7 +97,7 @@ async def test_a_run_in_flight_keeps_its_specification(
 
     await planner.request("stock", {}, run=run, spec=old.digest())
 
-    assert (await planner.outcome(run)).observation == "2.0.0"
+    assert (await planner.outcome(run)).observation["version"] == "2.0.0"
 
 
 async def test_the_tools_file_is_accepted(planner: Planner, start_runner: Start, announce: Announce) -> None:
@@ -163,26 +144,9 @@ def test_differences_name_each_field() -> None:
     assert differences(after, after) == []
 
 
-class Writers:
-    """Tool runners that accept, without discovery: a test hands them what is announced."""
-
-    def __init__(self, bus: Bus) -> None:
-        self.bus = bus
-        self.changes = 0
-
-    async def one(self, *declared: Announcement) -> Acceptance:
-        """Start one more."""
-
-        def count() -> None:
-            self.changes += 1
-
-        return await Acceptance(self.bus, declared, count, trust_all=False).start()
-
-
-@pytest.fixture
-def writers(planner: Planner) -> Writers:
-    """Tool runners that accept."""
-    return Writers(planner.bus)
+async def tool_runner(bus: Bus) -> Acceptance:
+    """What accepts in a tool runner, without discovery: a test hands it what is announced."""
+    return await Acceptance(bus, (), lambda: None, trust_all=False).start()
 
 
 def announced(name: str, description: str, version: str = "1.0.0", **fields: Any) -> Announcement:
@@ -191,9 +155,9 @@ def announced(name: str, description: str, version: str = "1.0.0", **fields: Any
     return Announcement(spec, spec.digest(), version, description)
 
 
-async def test_of_several_tool_runners_one_decides(writers: Writers) -> None:
+async def test_of_several_tool_runners_one_decides(planner: Planner) -> None:
     """Each sees another specification first; all offer the same one."""
-    runners = [await writers.one() for _ in range(4)]
+    runners = [await tool_runner(planner.bus) for _ in range(4)]
     seen = [{f"race_{n}": [announced(f"race_{n}", f"variant {i}")] for n in range(10)} for i in range(4)]
     everything = {name: [each[name][0] for each in seen] for name in seen[0]}
 
@@ -202,17 +166,22 @@ async def test_of_several_tool_runners_one_decides(writers: Writers) -> None:
 
     for name in everything:
         (chosen,) = {tuple(one.digest for one in offered[name]) for offered, _ in divided}
-        assert list(chosen) == await accepted(writers.bus, name)
+        assert list(chosen) == await accepted(planner.bus, name)
         assert all(chosen[0] not in waiting[name].digests for _, waiting in divided)
         assert all(len(waiting[name].digests) == 3 for _, waiting in divided)
 
 
-async def test_ten_thousand_specifications_are_neither_stored_nor_remembered(writers: Writers) -> None:
+async def writes(bus: Bus) -> int:
+    """The number of writes to the catalogue so far."""
+    return int((await bus.api(f"STREAM.INFO.{STREAM}", {}))["state"]["last_seq"])
+
+
+async def test_ten_thousand_specifications_are_neither_stored_nor_remembered(planner: Planner) -> None:
     """At once, and one after the other: the first is offered, a few of the others are named, and nothing is written."""
-    runner = await writers.one()
+    runner = await tool_runner(planner.bus)
     first = announced("flood", "the first")
     await runner.divide({"flood": [first]})
-    stored = await writes(writers.bus)
+    stored = await writes(planner.bus)
     many = [announced("flood", f"variant {n}", f"1.0.{n}") for n in range(10_000)]
 
     with structlog.testing.capture_logs() as logs:
@@ -227,4 +196,4 @@ async def test_ten_thousand_specifications_are_neither_stored_nor_remembered(wri
     assert len(waiting["flood"].digests) == 8
     assert "; 9999 more wait" in waiting["flood"].reason
     assert len(logs) == 8
-    assert await writes(writers.bus) == stored
+    assert await writes(planner.bus) == stored

@@ -1,29 +1,21 @@
 """Small schemas that expand to very large ones: refused by name, and no call waits for them."""
 
 import asyncio
-import json
 import time
 
-import nats.micro
 from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.micro.request import Request
 
 from contracts.tools.messages import ToolSpec
 from runwire import tool
 from services.shared.tools.catalogue import refused_tools
 from tests.support.schemas import chained
 from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Planner, Serve, Start
-
-
-async def on_call(request: Request) -> None:
-    """Answer with the arguments."""
-    await request.respond(json.dumps(json.loads(request.data)["args"]).encode())
+from tests.tool_runner.conftest import Planner, Serve, Start, fault_of, replying
+from tests.tool_runner.discovery.conftest import Announce
 
 
 async def test_an_announced_one_is_refused_by_name(
-    planner: Planner, start_runner: Start, serve_tools: Serve, client: Client
+    planner: Planner, start_runner: Start, serve_tools: Serve, announce: Announce
 ) -> None:
     """It is listed with the reason as long as it is announced; other tools are found and called meanwhile."""
 
@@ -31,11 +23,7 @@ async def test_an_announced_one_is_refused_by_name(
     async def beside(word: str) -> str:
         return word
 
-    service = await nats.micro.add_service(client, name="endless", version="1.0.0")
-    spec = ToolSpec(name="endless", input_schema=chained(40))
-    await service.add_endpoint(
-        name="endless", subject="tool.endless", handler=on_call, metadata={"runwire.spec": spec.model_dump_json()}
-    )
+    service = await announce(ToolSpec(name="endless", input_schema=chained(40)))
     serve_tools(beside)
     await start_runner()
 
@@ -67,10 +55,7 @@ async def test_one_that_a_run_has_pinned_fails_its_call_at_once(
     }
     by_value = await planner.declare(ToolSpec(name="pinned", input_schema=doubling))
 
-    async def answer(message: Msg) -> None:
-        await message.respond(json.dumps({"a": 5}).encode())
-
-    await client.subscribe("tool.pinned", "pinned", cb=answer)
+    await client.subscribe("tool.pinned", "pinned", cb=replying(client, b'{"a": 5}'))
     await start_runner(ToolSpec(name="pinned"))
     await planner.spec("pinned")
     deep: object = "x"
@@ -94,14 +79,7 @@ async def test_one_that_a_run_has_pinned_fails_its_call_at_once(
     ]
     watching.cancel()
 
-    assert [outcome.failure.code if outcome.failure else None for outcome in outcomes] == [
-        "invalid_args",
-        "invalid_args",
-        "invalid_result",
-    ]
-    assert [
-        outcome.failure.reason
-        for outcome in outcomes
-        if outcome.failure and "expands to more" in outcome.failure.reason
-    ]
+    faults = [fault_of(outcome) for outcome in outcomes]
+    assert [fault.code for fault in faults] == ["invalid_args", "invalid_args", "invalid_result"]
+    assert any("expands to more" in fault.reason for fault in faults)
     assert slowest < 1

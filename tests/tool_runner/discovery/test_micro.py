@@ -2,13 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 
-import nats.micro
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.micro.request import Request
 from structlog.testing import capture_logs
 
 from contracts.tools.messages import ToolSpec
@@ -21,27 +18,16 @@ from services.tool_runner.discovery.micro import MicroDiscovery
 from tests.support.catalogue import STREAM, key_subject
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Planner, Serve, Start
+from tests.tool_runner.conftest import Planner, Serve, Start, replying
+from tests.tool_runner.discovery.conftest import Announce
 
 
-async def test_a_tool_of_any_micro_library_is_found(planner: Planner, start_runner: Start, client: Client) -> None:
+async def test_a_tool_of_any_micro_library_is_found(planner: Planner, start_runner: Start, announce: Announce) -> None:
     """The specification is a text in the metadata of its endpoint; calls are answered as any request is."""
-
-    async def on_call(request: Request) -> None:
-        await request.respond(json.dumps(json.loads(request.data)["args"]).encode())
-
-    service = await nats.micro.add_service(client, name="parrot", version="0.1.0")
-    spec = ToolSpec(name="parrot", description="Say it again")
-    await service.add_endpoint(
-        name="parrot", subject="tool.parrot", handler=on_call, metadata={"runwire.spec": spec.model_dump_json()}
-    )
+    await announce(ToolSpec(name="parrot", description="Say it again"))
     await start_runner()
-
-    finished = await planner.call("parrot", {"word": "hello"})
-
+    assert (await planner.call("parrot", {"word": "hello"})).observation["args"] == {"word": "hello"}
     assert planner.catalogue.live()["parrot"].description == "Say it again"
-    assert finished.observation == {"word": "hello"}
-    await service.stop()
 
 
 async def test_the_specification_stays_and_the_tool_expires(
@@ -101,14 +87,6 @@ async def test_a_tool_hears_that_it_is_offered_and_is_gone_when_it_says_that_it_
     await wait_until(is_deleted, what="it is deleted")
 
 
-def _answering(*answers: bytes) -> Callable[[Msg], Awaitable[None]]:
-    async def answer(message: Msg) -> None:
-        for each in answers:
-            await message.respond(each)
-
-    return answer
-
-
 def _announcement(service: str, spec: ToolSpec) -> bytes:
     endpoint = {"subject": f"tool.{spec.name}", "metadata": {"runwire.spec": spec.model_dump_json()}}
     return json.dumps({"name": service, "id": service, "version": "9.0.0", "endpoints": [endpoint]}).encode()
@@ -131,7 +109,7 @@ async def test_what_a_tool_says_about_another_one_is_ignored(
         await message.respond(changed)
         asked += 1
 
-    await client.subscribe("$SRV.PING", cb=_answering(b'{"name": "impostor"}'))
+    await client.subscribe("$SRV.PING", cb=replying(client, b'{"name": "impostor"}'))
     await client.subscribe("$SRV.INFO.impostor", cb=on_question)
     serve_tools(victim)
     with capture_logs() as logged:
@@ -164,7 +142,7 @@ async def test_many_or_large_replies_of_a_tool_take_the_place_of_no_other(planne
         await wait_until(lambda: flooded > seen or flooded > 1, what="the flood comes first")
         await message.respond(_announcement("honest", ToolSpec(name="honest")))
 
-    await client.subscribe("$SRV.PING", cb=_answering(b'{"name": "honest"}', b'{"name": "flood"}'))
+    await client.subscribe("$SRV.PING", cb=replying(client, b'{"name": "honest"}', b'{"name": "flood"}'))
     await client.subscribe("$SRV.PING", cb=on_ping)
     await client.subscribe("$SRV.INFO.honest", cb=on_info)
     discovery = await MicroDiscovery(planner.bus, 5.0, asyncio.Event()).start()

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.artifacts import ArtifactRef
@@ -17,7 +16,7 @@ from runwire import ToolContext, ToolResponse, tool
 from services.shared.redaction.stored_values import from_blob
 from services.tool_runner.results.forms import fingerprint
 from tests.support.stores import Store
-from tests.tool_runner.conftest import Planner, Serve, Start
+from tests.tool_runner.conftest import Planner, Serve, Start, named_of, replying
 
 SECRET = "swordfish"
 HIDDEN: dict[str, Any] = {"artifact": True}
@@ -33,10 +32,7 @@ async def call(planner: Planner, start_runner: Start, client: Client) -> Call:
     """Calls a plain tool that answers with a value, under an output schema."""
 
     async def make(name: str, value: Any, schema: dict[str, Any] | None = None, **fields: Any) -> CallFinished:
-        async def on_call(message: Msg) -> None:
-            await message.respond(json.dumps(value).encode())
-
-        subscription = await client.subscribe(f"tool.{name}", name, cb=on_call)
+        subscription = await client.subscribe(f"tool.{name}", name, cb=replying(client, json.dumps(value).encode()))
         spec = ToolSpec(name=name, idempotent=True, output_schema=schema)
         finished = await planner.call(name, {"topic": "AI"}, spec=await planner.declare(spec), **fields)
         await subscription.unsubscribe()
@@ -46,7 +42,7 @@ async def call(planner: Planner, start_runner: Start, client: Client) -> Call:
     return make
 
 
-NAMES = ("standard", "bare", "heavy", "inside", "whole", "members", "odd", "shot", "again", "binary")
+NAMES = ("standard", "heavy", "members", "odd")
 
 
 def standard(artifact: Any, artifact_id: Any = "abc-123", **metadata: Any) -> dict[str, Any]:
@@ -76,23 +72,17 @@ async def test_the_artifact_is_hidden_stored_and_known_by_its_own_id(
     assert finished.observation == {**value, "artifact": f"<artifact:dict size={size}B>"}
     assert finished.artifacts == {"artifact": BLOG}
     assert finished.warnings == []
-    responded = finished.responded
-    assert responded is not None
+    responded, ref = named_of(finished)
     assert responded.preview is not None
-    assert responded.ref is not None
     assert (responded.artifact_id, responded.skill_id, responded.skill_name) == ("abc-123", "research_blog", "Research")
     assert responded.fingerprint == fingerprint("standard", {"topic": "AI"})
     assert responded.preview.counts == {"": 3, "sections": 1, "sources": 1}
     assert json.loads(responded.preview.head) == BLOG
 
-    ref, body = await store.client.read("default", responded.ref.artifact_id, limit=1 << 20)
+    ref, body = await store.client.read("default", ref.artifact_id, limit=1 << 20)
     assert from_blob(body, ref) == BLOG
-    assert (ref.own_id, ref.skill_id, ref.skill_name, ref.namespace) == (
-        "abc-123",
-        "research_blog",
-        "Research",
-        "standard",
-    )
+    about = (ref.own_id, ref.skill_id, ref.skill_name, ref.namespace)
+    assert about == ("abc-123", "research_blog", "Research", "standard")
     for session, of_run in (("s-own-1", None), (None, run)):
         page = await store.client.list("default", session=session, run=of_run, own_id="abc-123")
         assert [each.ref.artifact_id for each in page.artifacts] == [ref.artifact_id]
@@ -106,12 +96,11 @@ async def test_a_large_artifact_is_a_reference(call: Call) -> None:
     rows = [{"number": number, "text": "x" * 100} for number in range(1000)]
     schema = schema_of({"type": "array", "items": {"type": "object"}})
     finished = await call("heavy", standard(rows), schema)
-    assert finished.responded is not None
-    assert finished.responded.ref is not None
-    assert ArtifactRef.model_validate(finished.artifacts["artifact"]) == finished.responded.ref
-    assert (finished.responded.artifact_type, finished.responded.ref.artifact_type) == ("table", "table")
-    assert finished.responded.preview is not None
-    assert finished.responded.preview.counts == {"": 1000}
+    responded, ref = named_of(finished)
+    assert ArtifactRef.model_validate(finished.artifacts["artifact"]) == ref
+    assert (responded.artifact_type, ref.artifact_type) == ("table", "table")
+    assert responded.preview is not None
+    assert responded.preview.counts == {"": 1000}
     assert len(said_to_the_model(finished)) < 4096
 
 
@@ -122,8 +111,7 @@ async def test_hidden_members_beside_the_artifact_stay_hidden(call: Call) -> Non
     names = {"user_id": HIDDEN, "skill_id": HIDDEN, "skill_name": HIDDEN}
     metadata = {"type": "object", "properties": names}
     shown = await call("members", value | {"artifact_id": "abc-123"}, schema_of(_metadata=metadata))
-    assert shown.responded is not None
-    assert (shown.responded.skill_id, shown.responded.skill_name) == (None, None)
+    assert (named_of(shown)[0].skill_id, named_of(shown)[0].skill_name) == (None, None)
     assert SECRET not in said_to_the_model(shown)
     assert shown.artifacts["_metadata.user_id"] == SECRET
 
@@ -175,14 +163,13 @@ async def test_a_python_tool_says_nothing_of_what_is_hidden(
     finished = await planner.call("report", {"topic": "AI"}, session_id="ctx-456", request_id="req-789")
     assert finished.content == "a report on AI"
     assert finished.observation["_metadata"]["request_id"] == "req-789"
-    assert finished.responded is not None
-    assert finished.responded.preview is not None
-    assert finished.responded.ref is not None
-    assert finished.responded.preview.head == (
+    responded, ref = named_of(finished)
+    assert responded.preview is not None
+    assert responded.preview.head == (
         '{"title":"AI","salaries":"<artifact:list size=20000 items>","chart":"<artifact:dict stream=chart>"}'
     )
-    assert (finished.responded.artifact_type, finished.responded.skill_id) == ("report", "reporting")
+    assert (responded.artifact_type, responded.skill_id) == ("report", "reporting")
     assert list(finished.artifacts) == ["artifact"]
     assert SECRET not in said_to_the_model(finished)
-    _, body = await store.client.read("default", finished.responded.ref.artifact_id, limit=1 << 20)
+    _, body = await store.client.read("default", ref.artifact_id, limit=1 << 20)
     assert json.loads(body)["salaries"][:1] == [SECRET]

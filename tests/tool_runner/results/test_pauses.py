@@ -10,14 +10,14 @@ from nats.aio.msg import Msg
 from contracts.runs.events import CallStarted
 from contracts.runs.inbox import CallPaused
 from contracts.runs.pauses import PauseAnswer
-from contracts.tools.messages import REPLY_HEADER, CallRequested, ResultRejected, ToolCall, ToolSpec
+from contracts.tools.messages import REPLY_HEADER, ResultRejected, ToolCall, ToolSpec
 from contracts.wire import subjects
 from services.tool_runner.errors import InvalidPause
 from services.tool_runner.results.outcomes import paused, read_pause
 from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Planner, Start
+from tests.tool_runner.conftest import Planner, Start, call_requested
 
-CALL = CallRequested(call_id="1-0", run_id="0" * 32, tenant="default", tool="book", args={}, spec="0" * 24, step=1)
+CALL = call_requested("book")
 ONE = PauseAnswer(number=0, decision="answer", input="window")
 
 
@@ -101,7 +101,7 @@ async def test_a_pause_ends_the_round_and_the_next_one_brings_the_answer(
     run = await planner.request("book", {})
     paused = await pause_of(planner, run)
     assert (paused.title, paused.state, paused.round, paused.reason) == ("Which seat?", {"offer": 7}, 0, "input")
-    await wait_until(lambda: _has_no_calls(planner, "book"), what="the round is acknowledged")
+    await planner.acknowledged("book")
 
     await planner.request("book", {}, run=run, round=1, answers=[ONE], state=paused.state)
     assert (await planner.outcome(run, "1-0-r1")).observation == "window"
@@ -112,7 +112,3 @@ async def test_a_pause_ends_the_round_and_the_next_one_brings_the_answer(
     assert (first.call_id, first.idempotency_key) == (second.call_id, second.idempotency_key)
     started = [event for event in await planner.shown(run) if isinstance(event, CallStarted)]
     assert [event.round for event in started] == [0, 1]
-
-
-async def _has_no_calls(planner: Planner, tool: str) -> bool:
-    return await planner.open_calls(tool) == 0

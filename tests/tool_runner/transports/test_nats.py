@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -32,7 +32,7 @@ from services.tool_runner.transports.nats import Answers, event_of, read_failure
 from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Planner, Serve, Start
+from tests.tool_runner.conftest import Planner, Serve, Start, fault_of, replying
 
 INSTANCE = "an_instance"
 TOOL = f"""
@@ -194,16 +194,8 @@ async def test_a_tool_that_floods_fails_its_own_call_only(
 
     flooded, calm = await asyncio.gather(planner.call("flood", {}), planner.call("calm", {}))
 
-    assert flooded.failure is not None
-    assert flooded.failure.code == "result_too_large"
+    assert fault_of(flooded).code == "result_too_large"
     assert calm.observation == 1
-
-
-def _replying(answer: bytes) -> Callable[[Msg], Awaitable[None]]:
-    async def reply(message: Msg) -> None:
-        await message.respond(answer)
-
-    return reply
 
 
 async def test_no_tool_replies_in_place_of_another(planner: Planner, start_runner: Start, client: Client) -> None:
@@ -217,7 +209,7 @@ async def test_no_tool_replies_in_place_of_another(planner: Planner, start_runne
         await message.respond(b"3")
 
     await client.subscribe("tool.true_one", "true_one", cb=answer)
-    await client.subscribe("tool.other", "other", cb=_replying(b"4"))
+    await client.subscribe("tool.other", "other", cb=replying(client, b"4"))
     await start_runner(ToolSpec(name="true_one"), ToolSpec(name="other"))
     assert (await planner.call("other", {})).observation == 4
 
@@ -244,9 +236,7 @@ async def test_a_tool_is_cut_off_at_its_first_reply_that_no_tool_sends(
     await client.subscribe("tool.large", "large", cb=answer)
     await start_runner(ToolSpec(name="large"))
     with capture_logs() as logged:
-        finished = await planner.call("large", {})
-
-    assert finished.failure is not None
+        fault_of(await planner.call("large", {}))
     assert [each["replies"] for each in logged if each["event"] == "tool_flooded"] == [1]
 
 
@@ -267,14 +257,13 @@ async def test_a_tool_that_floods_with_small_replies_is_cut_off(
         await message.respond(b"1")
 
     await client.subscribe("tool.flooding", "flooding", cb=flood)
-    await client.subscribe("tool.quiet", "quiet", cb=_replying(b"2"))
+    await client.subscribe("tool.quiet", "quiet", cb=replying(client, b"2"))
     await start_runner(ToolSpec(name="flooding"), ToolSpec(name="quiet"))
 
     with capture_logs() as logged:
         flooded, quiet = await asyncio.gather(planner.call("flooding", {}), planner.call("quiet", {}))
 
-    assert flooded.failure is not None
-    assert flooded.failure.code == "result_too_large"
+    assert fault_of(flooded).code == "result_too_large"
     assert quiet.observation == 2
     assert [each["tool"] for each in logged if each["event"] == "tool_flooded"] == ["flooding"]
     assert (await planner.call("flooding", {})).observation == 1
@@ -302,9 +291,7 @@ async def test_the_author_of_a_tool_reads_why_a_result_was_not_accepted(
     await start_runner()
 
     for name in ("plotted", "counted"):
-        failed = await planner.call(name, {})
-        assert failed.failure is not None
-        assert failed.failure.code == "invalid_result"
+        assert fault_of(await planner.call(name, {})).code == "invalid_result"
 
     def logged() -> list[str]:
         return [text for record in caplog.records if "failed:" in (text := record.getMessage())]

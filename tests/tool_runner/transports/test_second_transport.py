@@ -19,7 +19,7 @@ from services.tool_runner.settings import ToolRunnerSettings
 from services.tool_runner.transports.base import EventQueue
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Planner, Start
+from tests.tool_runner.conftest import Planner, Start, fault_of, named_of
 
 Function = Callable[[ToolCall], Awaitable[object]]
 SHEET = {"title": "Sales", "rows": list(range(20_000))}
@@ -144,9 +144,8 @@ async def test_its_calls_have_outcomes_like_all_others(planner: Planner) -> None
     """Announced, checked, called; and a failure is the tool's own."""
     finished = await planner.call("double", {"number": 21})
     assert (finished.status, finished.observation) == ("succeeded", {"doubled": 42})
-    failed = await planner.call("fails", {"what": "paper"})
-    assert failed.failure is not None
-    assert (failed.failure.code, failed.failure.reason) == ("tool_error", "no paper")
+    fault = fault_of(await planner.call("fails", {"what": "paper"}))
+    assert (fault.code, fault.reason) == ("tool_error", "no paper")
 
 
 @pytest.mark.usefixtures("functions")
@@ -154,11 +153,9 @@ async def test_its_canonical_results_are_separated_and_stored(planner: Planner, 
     """The same forms, previews and artifacts."""
     finished = await planner.call("sheet", {})
     assert finished.observation["artifact"].startswith("<artifact:dict size=")
-    responded = finished.responded
-    assert responded is not None
-    assert responded.ref is not None
-    assert (responded.artifact_id, responded.ref.namespace) == ("sales-7", "sheet")
-    ref, body = await store.client.read("default", responded.ref.artifact_id, limit=1 << 20)
+    responded, ref = named_of(finished)
+    assert (responded.artifact_id, ref.namespace) == ("sales-7", "sheet")
+    ref, body = await store.client.read("default", ref.artifact_id, limit=1 << 20)
     assert from_blob(body, ref) == SHEET
 
 
@@ -173,7 +170,5 @@ async def test_the_end_of_a_run_cancels_its_function(planner: Planner, functions
 
 async def test_nats_serves_what_it_does_not(planner: Planner, functions: Functions) -> None:
     """A call of a tool of the tools file goes to NATS, where nobody serves it."""
-    finished = await planner.call("of_nats", {})
-    assert finished.failure is not None
-    assert finished.failure.code == "tool_unavailable"
+    assert fault_of(await planner.call("of_nats", {})).code == "tool_unavailable"
     assert not functions.running

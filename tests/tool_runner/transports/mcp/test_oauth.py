@@ -14,7 +14,7 @@ import pytest
 from contracts.wire.names import new_id
 from services.tool_runner.transports.mcp.config import McpServer
 from services.tool_runner.transports.mcp.oauth import NoToken, Tokens
-from tests.tool_runner.conftest import Planner, Start
+from tests.tool_runner.conftest import Planner, Start, fault_of
 
 SECRET = "s3cret/?"
 METADATA = "/.well-known/openid-configuration"
@@ -116,9 +116,7 @@ async def test_a_token_is_kept_until_the_server_refuses_it(
     assert [(await planner.outcome(call)).observation for call in calls] == ["seen"] * 4
     assert len(authority.asked) == 2
     authority.answers["/mcp"] = (401, {}, {})
-    failed = await planner.call(f"{server.prefix}look", {})
-    assert failed.failure is not None
-    assert "HTTP status 401" in failed.failure.reason
+    assert "HTTP status 401" in fault_of(await planner.call(f"{server.prefix}look", {})).reason
     assert len(authority.asked) == 3
     assert not [word for word in (SECRET, LOGIN, "token-1") if word in caplog.text]
 

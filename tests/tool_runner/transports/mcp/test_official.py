@@ -15,7 +15,7 @@ from contracts.wire.names import new_id
 from services.tool_runner.transports.mcp.config import McpServer
 from tests.support.needs import free_port
 from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Planner, Start
+from tests.tool_runner.conftest import Planner, Start, fault_of
 
 SERVER = Path(__file__).parent / "official_server.py"
 
@@ -67,9 +67,7 @@ async def answers(official: Official) -> None:
     """Every kind of answer: a value with its schema, text, an image as an artifact, a failure, progress."""
     assert (await official.call("add", a=1, b=2)).observation == {"sum": 3}
     assert (await official.call("shout", text="hey")).observation == "HEY"
-    failed = await official.call("shout", text="")
-    assert failed.failure is not None
-    assert "nothing to shout" in failed.failure.reason
+    assert "nothing to shout" in fault_of(await official.call("shout", text="")).reason
     drawn = await official.call("draw")
     assert drawn.observation == "a dot\n(image-1: an artifact)\n(file-2: an artifact)"
     assert drawn.artifacts["image-1"]["mime_type"] == "image/png"
