@@ -127,7 +127,9 @@ async def test_each_fault_of_an_answer_is_found(
 ) -> None:
     """Of a tool without an SDK; others: `test_check_rules`. It is idempotent, so the repetition runs again."""
     subscription = await client.subscribe("tool.plain", "plain", cb=answering(client, faulty))
-    await start_runner(ToolSpec(name="plain", description="?", idempotent=True, output_schema=OUTPUT))
+    # With its heartbeat it is known soon that nobody works on the first call any more.
+    spec = ToolSpec(name="plain", description="?", idempotent=True, heartbeat_s=0.1, output_schema=OUTPUT)
+    await start_runner(spec)
     found = await check(client, "plain", args={"skill_id": "research"})
     await subscription.unsubscribe()
     assert found[line].status == status
