@@ -13,6 +13,7 @@ import pytest
 
 from runwire import cli
 from runwire.cli.app import COMMANDS, GROUPS, loaded
+from runwire.client import transport
 from tests.runwire.conftest import document, printed, runwire, started
 from tests.support.images import CANARY, corners, with_metadata
 from tests.support.needs import free_port
@@ -166,8 +167,9 @@ def test_ctrl_c_prints_no_traceback(module: str) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_an_unreachable_gateway_says_what_to_do(tmp_path: Path) -> None:
+def test_an_unreachable_gateway_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the address, and how to start one."""
+    monkeypatch.setattr(transport, "_MAX_REFUSED_S", 0.0)
     answer = runwire("tools", "--url", f"http://127.0.0.1:{free_port()}", data=tmp_path)
     assert answer.returncode == 6
     assert "nobody listens at http://127.0.0.1:" in answer.stderr

@@ -25,7 +25,7 @@ def test_however_it_is_cut_it_is_shown_once() -> None:
     """No marks, the address of a link, words wrapped, and nothing of a terminal's."""
     whole = shown([ANSWER])
     assert shown(list(ANSWER)) == whole
-    for text in ("Sales", "East grew most", "https://example.org/a", ["a", "=", "1", "b", "=", "2"][0], "• one"):
+    for text in ("Sales", "East grew most", "https://example.org/a", "• one"):
         assert text in whole
     assert "**" not in whole
     assert shown(["6*7 = 42, `2*2` and 2*3 = 6"]) == "6*7 = 42, 2*2 and 2*3 = 6"

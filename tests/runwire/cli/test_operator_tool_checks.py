@@ -1,36 +1,24 @@
 """What `runwire doctor` says of tools that are not offered, on a server with the users of a deployment."""
 
-import contextlib
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import nats
-import nats.micro
 import pytest
-from nats.micro.request import Request
 
 from contracts.tools.messages import RefusedTool, ToolSpec
 from runwire.cli.operator import server_checks, tool_checks
-from tests.support.buses import processed
+from tests.runwire.cli.conftest import service
 from tests.support.nats_server import NatsServer
 
+TOOLS = ["weather"]
 USER = "tool_weather"
+NO_PROCESS = f"weather is not offered: no process serves it as the NATS user {USER}"
 
 
-@pytest.fixture(scope="module")
-def _shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[NatsServer, Path]]:
-    folder = tmp_path_factory.mktemp("nats")
-    with NatsServer(folder, identities=lambda known: known.add_tools("weather")) as found:
-        yield found, folder
-
-
-@pytest.fixture
-def server(_shared_server: tuple[NatsServer, Path], monkeypatch: pytest.MonkeyPatch) -> NatsServer:
-    """A server whose folder is the data folder; there is a credential for `weather`."""
-    found, folder = _shared_server
-    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(folder))
-    monkeypatch.setenv("RUNWIRE_NATS_URL", found.url)
-    return found
+@pytest.fixture(autouse=True)
+def _named(server: NatsServer, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment names the server and its data folder."""
+    monkeypatch.setenv("RUNWIRE_DATA_DIR", str(data))
+    monkeypatch.setenv("RUNWIRE_NATS_URL", server.url)
 
 
 async def findings(*offered: str) -> list[str]:
@@ -41,73 +29,30 @@ async def findings(*offered: str) -> list[str]:
     return [check.finding for check in checks[:-1]]
 
 
-@contextlib.asynccontextmanager
-async def connected(
-    server: NatsServer, service: str, endpoint: str, spec: ToolSpec | None, user: str
-) -> AsyncIterator[None]:
-    """A micro service with one endpoint, whatever its names are."""
-
-    async def ignore(_request: Request) -> None:
-        """Never answer."""
-
-    async def on_error(_error: Exception) -> None:
-        """What the server denies."""
-
-    async with await nats.connect(server.url, error_cb=on_error, **server.login(user)) as client:
-        added = await nats.micro.add_service(client, name=service, version="1.0.0")
-        metadata = {"runwire.spec": spec.model_dump_json()} if spec else {}
-        await added.add_endpoint(name="a", subject=f"tool.{endpoint}", handler=ignore, metadata=metadata)
-        await processed(client)
-        yield
-
-
-@pytest.mark.usefixtures("server")
 async def test_no_process_is_connected() -> None:
     """Not started, or its login is refused. Where everything with a credential is offered, nothing is missing."""
     assert await findings("weather") == []
-    assert await findings() == [f"weather is not offered: no process serves it as the NATS user {USER}"]
+    assert await findings() == [NO_PROCESS]
 
 
 @pytest.mark.parametrize(
-    ("service", "endpoint", "user", "said"),
+    ("name", "endpoint", "user", "said"),
     [
-        (
-            "weather",
-            "weather",
-            USER,
-            [f"weather is not offered: it is connected as {USER}; the log of the tool runner says more"],
-        ),
-        (
-            "wether",  # NATS denies its subjects, so no tool runner receives its announcement.
-            "wether",
-            USER,
-            [
-                f"weather is not offered: no process serves it as the NATS user {USER}",
-                "wether is not offered: it is connected, and no credential is for this name, or it has just started",
-            ],
-        ),
-        (
-            "weather",
-            None,
-            USER,
-            ["weather is not offered: it is connected, and no endpoint of it has the metadata runwire.spec"],
-        ),
-        (
-            "weather",
-            "rain",
-            "local",
-            ["weather is not offered: it announces rain; a micro service has the name of its tool"],
-        ),
+        ("weather", "weather", USER, f"it is connected as {USER}; the log of the tool runner says more"),
+        ("weather", None, USER, "it is connected, and no endpoint of it has the metadata runwire.spec"),
+        ("weather", "rain", "local", "it announces rain; a micro service has the name of its tool"),
+        # NATS denies its subjects, so no tool runner receives its announcement.
+        ("wether", "wether", USER, "it is connected, and no credential is for this name, or it has just started"),
     ],
-    ids=["connected", "misspelt", "no specification", "another name"],
+    ids=["connected", "no specification", "another name", "misspelt"],
 )
 async def test_what_is_connected_and_not_offered(
-    server: NatsServer, service: str, endpoint: str | None, user: str, said: list[str]
+    server: NatsServer, name: str, endpoint: str | None, user: str, said: str
 ) -> None:
     """The names of the service, of its endpoint and of its credential are compared."""
     spec = ToolSpec(name=endpoint) if endpoint else None
-    async with connected(server, service, endpoint or "weather", spec, user):
-        assert await findings() == said
+    async with service(server, name, spec, endpoint=endpoint or "weather", user=user):
+        assert await findings() == [*[NO_PROCESS] * (name != "weather"), f"{name} is not offered: {said}"]
 
 
 def test_each_mcp_server_has_a_line() -> None:

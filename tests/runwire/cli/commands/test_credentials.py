@@ -9,11 +9,10 @@ from pathlib import Path
 import nats
 import pytest
 from nats.aio.client import Client
-from typer.testing import CliRunner, Result
 
-from runwire.cli.app import app
 from runwire.cli.commands.credentials import change
 from runwire.credentials import read_credential
+from tests.runwire.conftest import Ended, runwire
 from tests.support.buses import processed
 from tests.support.nats_server import NatsServer, admits
 from tests.support.waiting import wait_until
@@ -29,12 +28,8 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NatsServ
         yield server
 
 
-def credentials(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["credentials", *arguments])
-
-
-async def called(*arguments: str) -> Result:
-    return await asyncio.to_thread(credentials, *arguments)
+async def called(*arguments: str, data: Path) -> Ended:
+    return await asyncio.to_thread(runwire, "credentials", *arguments, data=data)
 
 
 async def connected(url: str, **options: object) -> Client:
@@ -42,35 +37,35 @@ async def connected(url: str, **options: object) -> Client:
     return await nats.connect(url, allow_reconnect=False, **options)
 
 
-async def test_a_credential_works_at_once_and_is_cut_off_at_once(server: NatsServer) -> None:
+async def test_a_credential_works_at_once_and_is_cut_off_at_once(server: NatsServer, tmp_path: Path) -> None:
     """Nobody else is disconnected meanwhile."""
     before = await connected(server.url, **server.login("operator"))
-    url = (await called("tool", "weather", "--url")).stdout.strip()
+    url = (await called("tool", "weather", "--url", data=tmp_path)).stdout.strip()
     tool = await connected(url)
     await tool.subscribe("tool.weather", "weather")
     await processed(tool)
     assert tool.is_connected
 
-    assert (await called("revoke", "tool_weather")).exit_code == 0
+    assert (await called("revoke", "tool_weather", data=tmp_path)).returncode == 0
     await wait_until(lambda: not tool.is_connected, timeout=5, what="the connection is closed")
     assert before.is_connected
     assert not admits(server.port, "tool_weather", url.partition("tool_weather:")[2].partition("@")[0])
-    assert (await called("tool", "weather", "--url")).stdout.strip() != url
+    assert (await called("tool", "weather", "--url", data=tmp_path)).stdout.strip() != url
     await before.close()
 
 
 async def test_a_file_is_what_the_sdk_reads(server: NatsServer, tmp_path: Path) -> None:
     """Readable by its owner alone; on stdout it is the same."""
     file = tmp_path / "weather.json"
-    assert (await called("tool", "weather", "--out", str(file))).exit_code == 0
+    assert (await called("tool", "weather", "--out", str(file), data=tmp_path)).returncode == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert (await called("tool", "weather")).stdout == file.read_text()
+    assert (await called("tool", "weather", data=tmp_path)).stdout == file.read_text()
     found = read_credential(file)
     assert (found.url, found.user) == (server.url, "tool_weather")
     assert admits(server.port, found.user, found.password)
     assert (
-        await called("listener", "acme", "--server", "tls://nats.example.org:4222", "--out", str(file))
-    ).exit_code == 0
+        await called("listener", "acme", "--server", "tls://nats.example.org:4222", "--out", str(file), data=tmp_path)
+    ).returncode == 0
     assert read_credential(file).url == "tls://nats.example.org:4222"
 
 
@@ -86,7 +81,7 @@ def test_a_deployment_gets_its_logins(server: NatsServer, tmp_path: Path) -> Non
     """One file per user whose folder is there, and nothing for others."""
     for user in ("planner", "gateway", "nobody"):
         (tmp_path / "logins" / user).mkdir(parents=True)
-    assert credentials("refresh", "--logins", str(tmp_path / "logins")).exit_code == 0
+    assert runwire("credentials", "refresh", "--logins", "logins", data=tmp_path).returncode == 0
     assert (tmp_path / "logins" / "planner" / "password").read_text() == server.passwords["planner"]
     assert (tmp_path / "logins" / "gateway" / "password").read_text() == server.passwords["gateway"]
     assert list((tmp_path / "logins" / "nobody").iterdir()) == []

@@ -1,4 +1,4 @@
-"""Runs, artifacts and logs from the command line, beside a running `runwire up`."""
+"""Runs, their artifacts and schedules from the command line, beside a running `runwire up`."""
 
 import json
 import os
@@ -24,11 +24,15 @@ def asked(up: Path, question: str, *options: str) -> str:
     return run_id
 
 
+def until_newest(up: Path, run: str) -> None:
+    """A run is in the list a moment after its end was seen."""
+    wait_until_blocking(lambda: document("runs", "ls", "-n", "1", data=up)[0]["run_id"] == run, what="it is listed")
+
+
 def test_runs_are_listed(up: Path) -> None:
     """The newest first, as a table and as JSON; a pipe gets whole lines."""
     first, second = asked(up, "What is 6*7?"), asked(up, "What is\n 17*23?")
-    # A run is in the list a moment after its end was seen.
-    wait_until_blocking(lambda: document("runs", "ls", "-n", "1", data=up)[0]["run_id"] == second, what="it is listed")
+    until_newest(up, second)
     listed = document("runs", "ls", data=up)
     assert [run["run_id"] for run in listed][:2] == [second, first]
     assert document("runs", "ls", "-n", "1", data=up) == listed[:1]
@@ -42,6 +46,7 @@ def test_runs_are_listed(up: Path) -> None:
 def test_a_beginning_is_an_id_and_none_is_the_newest(up: Path) -> None:
     """Nothing is deleted or cancelled for no id; lists give an item a line; a refusal is JSON too."""
     first, second = asked(up, "What is 6*7?", "--agent", "default"), asked(up, CHART, "--session", "charts")
+    until_newest(up, second)
     assert [document("runs", "show", *given, data=up)["run_id"] for given in ((), (first[:24],))] == [second, first]
     assert "East grew most" in printed("tail", data=up)
     printed("fetch", "analyze_table.chart", "--run", second[:24], "-o", "chart.json", data=up)
@@ -99,15 +104,8 @@ def test_a_run_is_shown(up: Path) -> None:
     assert (call["tool"], call["status"], call["args"]["file"]) == ("analyze_table", "succeeded", "sales.csv")
     assert [artifact["name"] for artifact in report["artifacts"]] == ["analyze_table.chart"]
     shown = runwire("runs", "show", run_id, data=up).stdout
-    for text in (
-        CHART,
-        "done · answer_complete",
-        "→ analyze_table",
-        "East grew most",
-        "analyze_table.chart",
-        "2 model",
-    ):
-        assert text in shown
+    texts = (CHART, "done · answer_complete", "→ analyze_table", "East grew most", "analyze_table.chart", "2 model")
+    assert [text for text in texts if text not in shown] == []
 
 
 def test_a_run_takes_what_a_request_takes(up: Path) -> None:
@@ -175,3 +173,19 @@ def test_a_reader_that_leaves_is_no_error(up: Path, command: str) -> None:
     )
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (1, b"")
+
+
+def test_a_schedule_is_added_shown_and_removed(up: Path) -> None:
+    """For people and for programs; what is wrong is said by the field. docs/schedules.md lists them."""
+    options = ("--cron", "30 2 * * *", "--time-zone", "Europe/Berlin", "--name", "nightly")
+    added = printed("schedule", "add", "What is 6*7?", *options, data=up)
+    lines = dict(line.split(maxsplit=1) for line in added.splitlines())
+    assert (lines["name"], lines["times"]) == ("nightly", "30 2 * * * Europe/Berlin")
+    assert added.count("next") == 3
+    schedule = lines["schedule"]
+    assert document("schedule", "show", schedule, data=up)["run"]["query"] == "What is 6*7?"
+    assert runwire("schedule", "remove", schedule, data=up).returncode == 0
+    gone = runwire("schedule", "show", schedule, data=up)
+    assert (gone.returncode, "no such run, session, task, group, schedule" in gone.stderr) == (6, True)
+    refused = runwire("schedule", "add", "Now?", "--cron", "0 2 * * *", "--time-zone", "Mars", data=up)
+    assert (refused.returncode, "time_zone: " in refused.stderr) == (6, True), refused.stderr
