@@ -8,14 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.decisions import Plan, PlanCall
+from contracts.runs.decisions import PlanCall
 from contracts.tools.messages import ToolSpec
 from runwire.plans import (
     MissingOutputField,
     PlanBounds,
     check_plan,
     error_line,
-    is_candidate,
     parse_template,
     read_plan,
     resolve,
@@ -110,18 +109,3 @@ def test_every_path_that_is_listed_is_accepted(schema: dict[str, Any]) -> None:
     spec = ToolSpec.model_construct(name="t", output_schema=schema, input_schema={})
     calls = [PlanCall(tool_name="t"), PlanCall(tool_name="t", arguments={"x": texts})]
     assert check_plan(calls, {"t": spec}, PlanBounds(max_depth=40)).valid
-
-
-@given(st.text(alphabet="$0123456789.output_[]-ab \n\u00a0٣", max_size=24) | st.text())
-def test_a_template_is_a_candidate(text: str) -> None:
-    """And what is no candidate is no template."""
-    assert is_candidate(text) or parse_template(text) is None
-
-
-@given(JSON)
-def test_a_plan_that_is_read_is_what_was_given(value: Any) -> None:
-    """Calls keep their order and their arguments."""
-    calls = [{"tool_name": "a", "arguments": {"x": value}}, {"tool_name": "b"}]
-    read = read_plan({"type": "tool_calls", "calls": calls})
-    assert isinstance(read, Plan)
-    assert repr([call.arguments for call in read.calls]) == repr([{"x": value}, {}])

@@ -17,11 +17,10 @@ def codes(value: Any) -> list[tuple[int | None, str]]:
 
 def test_a_plan() -> None:
     """What may be missing is filled in."""
-    plan = read_plan({"type": "tool_calls", "calls": [{"tool_name": "a"}, {"tool_name": "b", "arguments": {"x": 1}}]})
-    assert plan == Plan(calls=[PlanCall(tool_name="a"), PlanCall(tool_name="b", arguments={"x": 1})])
-    more = {"type": "tool_calls", "reasoning": "r", "k": 1, "calls": [{"tool_name": "a", "arguments": {}, "id": 3}]}
-    assert read_plan(more) == Plan(reasoning="r", calls=[PlanCall(tool_name="a")])
-    assert read_plan(more | {"reasoning": None}) == Plan(calls=[PlanCall(tool_name="a")])
+    calls = [{"tool_name": "a", "id": 3}, {"tool_name": "b", "arguments": {"x": 1}}]
+    read = [PlanCall(tool_name="a"), PlanCall(tool_name="b", arguments={"x": 1})]
+    assert read_plan({"type": "tool_calls", "reasoning": "r", "calls": calls}) == Plan(reasoning="r", calls=read)
+    assert read_plan({"type": "tool_calls", "reasoning": None, "calls": calls}) == Plan(calls=read)
 
 
 @pytest.mark.parametrize(
