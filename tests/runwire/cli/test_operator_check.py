@@ -44,7 +44,7 @@ async def _served(bus: Bus, server: NatsServer) -> AsyncIterator[None]:
     async with tool_runner(server), asyncio.TaskGroup() as serving:
         for each in (write_post, bare):
             login = server.login(f"tool_{each.name}")
-            serving.create_task(serve([each], server.url, **login, stop=stop, grace_s=0.1))
+            serving.create_task(serve([each], server.url, **login, stop=stop, grace_s=0.1, check=None))
         await wait_until(lambda: {*TOOLS} <= catalogue.live().keys(), what="both are offered")
         yield
         stop.set()
