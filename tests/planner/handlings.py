@@ -5,50 +5,36 @@ from dataclasses import fields, replace
 from itertools import count
 from typing import Any
 
+from contracts.runs import inbox
 from contracts.runs.events import RunStarted
-from contracts.runs.inbox import (
-    CallFinished,
-    CallPaused,
-    CancelRequested,
-    InputRequested,
-    ResumeRequested,
-    RunResumed,
-    RunTaskSettled,
-    RunTasksPaused,
-    TimerFired,
-    TopUpRequested,
-)
 from contracts.runs.pauses import OpenPause, TasksPaused
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
 from services.planner.run import advance as module
-from services.planner.run.commands import (
-    Answer,
-    CheckInput,
-    Close,
-    Command,
-    Dispatch,
-    Handling,
-    Incoming,
-    KeepContext,
-    NotifySession,
-    Open,
-    Opening,
-    Poisoned,
-    Progress,
-    ReadShown,
-    Received,
-    Rules,
-    SetTimer,
-    Wait,
-    Wake,
-)
+from services.planner.run import commands
+from services.planner.run.commands import Command, Handling, Incoming, Opening, Progress, Received, Rules
 from services.planner.run.people.input_rules import ADMITTED
 from services.planner.run.state.run import Event, Run, round_id
 
 PROGRESS = frozenset(field.name for field in fields(Progress))
 _TOKENS = count(1)
+_REQUEST = RunRequested(run_id="0" * 32, tenant="default", requested_at=0, trace_id="t" * 32, query="what?")
+_PAUSE = OpenPause(pause_id="p", run_id="0" * 32, reason="approval", source="policy", expires_at=9)
+MESSAGES: dict[str, Received] = {
+    "call_finished": inbox.CallFinished(call_id="1-1", tool="work", status="succeeded"),
+    "timer": inbox.TimerFired(timer="deadline"),
+    "cancel": inbox.CancelRequested(),
+    "top_up": inbox.TopUpRequested(id="", limits={}),
+    "decision": inbox.ResumeRequested(id="r", pause_id="p", token="t", decision="approve"),
+    "input": inbox.InputRequested(id="i", text="more"),
+    "call_paused": inbox.CallPaused(call_id="1-1", tool="work", round=0, number=0, reason="input", expires_in_s=60),
+    "task_settled": inbox.RunTaskSettled(call_id="1-1", task_id="0" * 32, spent=Usage()),
+    "tasks_paused": inbox.RunTasksPaused(paused=TasksPaused(call_id="1-1", seq=5, pauses=[_PAUSE])),
+    "resumed": inbox.RunResumed(),
+    "poisoned": commands.Poisoned(),
+}
+"""Messages of which a test says the name alone."""
 
 
 def later_token() -> str:
@@ -85,28 +71,29 @@ class Attempt:
     def carry_out(self, command: Command) -> None:  # noqa: C901, one case for each command
         """Note what the executor would have done. Calls of models are left to the test."""
         match command:
-            case KeepContext():
+            case commands.KeepContext():
                 self.context_kept = True
-            case Open():
+            case commands.Open():
                 self.opened = True
-            case Close():
+            case commands.Close():
                 self.closed = True
-            case Dispatch(sent, _):
+            case commands.Say(_, answer):
+                self.decision, self.answer_to_restate = replace(answer, restate=False), None
+            case commands.Dispatch(sent, _):
                 self.dispatched |= set(map(round_id, sent))
-            case ReadShown():
+            case commands.ReadShown():
                 self.shown, self.shown_seq, self.unfinished = "seen", 1, Usage(cost_usd=0.0)
-            case SetTimer(name, at):
+            case commands.SetTimer(name, at):
                 self.timers |= {(name, at)}
-            case Wait(until):
-                progress: Progress = self.__dict__["progress"]
-                self.now = max(progress.now, until)
-            case CheckInput():
+            case commands.Wait(until):
+                self.now = max(self.__dict__["progress"].now, until)
+            case commands.CheckInput():
                 self.checked = ADMITTED
-            case Answer():
+            case commands.Answer():
                 self.answered = True
-            case NotifySession(name, _):
+            case commands.NotifySession(name, _):
                 self.notified |= {name}
-            case Wake():
+            case commands.Wake():
                 self.woken = True
 
 
@@ -114,61 +101,25 @@ def advance(run: Run, played: Attempt, rules: Rules) -> Command:
     return module.advance(run, played.handling, rules)
 
 
-def attempt(  # noqa: C901, one case for each kind of message
+def attempt(
     owner: str,
-    kind: str = "request",
+    message: Received | str = "request",
     attempt_token: str = "h",
     now: int = 2000,
     *,
     started: RunStarted | None = None,
     refusal: Fault | None = None,
     context: Mapping[str, Any] | None = None,
-    finished: CallFinished | None = None,
-    timer: TimerFired | None = None,
-    given: CallPaused | ResumeRequested | InputRequested | None = None,
-    reason: str = "",
-    limits: Mapping[str, Any] | None = None,
-    top_up_id: str = "",
-    resumed_at: int = 0,
-    settled: RunTaskSettled | None = None,
     **progress: Any,
 ) -> Attempt:
-    """A handling of a message that has just begun: its request is resolved."""
-    message: Received
-    match kind:
-        case "request":
-            request = started.request if started is not None else _REQUEST
-            message = request.model_copy(update={"tool_context": dict(context or {})})
-        case "call_finished":
-            message = finished or CallFinished(call_id="1-1", tool="work", status="succeeded")
-        case "timer":
-            message = timer or TimerFired(timer="deadline")
-        case "cancel":
-            message = CancelRequested(reason=reason)
-        case "top_up":
-            message = TopUpRequested(id=top_up_id, limits=dict(limits or {}))
-        case "decision":
-            message = given or ResumeRequested(id="r", pause_id="p", token="t", decision="approve")
-        case "input":
-            message = given or InputRequested(id="i", text="more")
-        case "call_paused":
-            message = given or CallPaused(
-                call_id="1-1", tool="work", round=0, number=0, reason="input", expires_in_s=60
-            )
-        case "task_settled":
-            message = settled or RunTaskSettled(call_id="1-1", task_id="0" * 32, spent=Usage())
-        case "tasks_paused":
-            pause = OpenPause(pause_id="p", run_id="0" * 32, reason="approval", source="policy", expires_at=9)
-            message = RunTasksPaused(paused=TasksPaused(call_id="1-1", seq=5, pauses=[pause]))
-        case "resumed":
-            message = RunResumed(at=resumed_at)
-        case _:
-            message = Poisoned()
+    """A handling that has just begun, of a message or of the one with this name. A request is resolved."""
+    if message == "request":
+        request = started.request if started is not None else _REQUEST
+        message = request.model_copy(update={"tool_context": dict(context or {})})
+    elif isinstance(message, str):
+        message = MESSAGES[message]
     opening = Opening(started, refusal) if started is not None else None
     return Attempt(
         Incoming(owner, attempt_token, message),
         Progress(**{"now": now, "opening": opening, "specs": {}, **progress}),
     )
-
-
-_REQUEST = RunRequested(run_id="0" * 32, tenant="default", requested_at=0, trace_id="t" * 32, query="what?")

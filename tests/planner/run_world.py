@@ -1,25 +1,22 @@
 """A run and the handlings of its messages, carried out command by command without a server."""
 
+import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.runs.events import RunStarted
-from contracts.runs.inbox import CallFinished
+from contracts.runs.events import PlannedCall, RunStarted
+from contracts.runs.inbox import CallFinished, RunResumed, TimerFired
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunLimits, RunRequested
-from services.planner.run.commands import (
-    Abandon,
-    Ack,
-    Append,
-    Ask,
-    Rules,
-)
+from services.planner.run import commands
+from services.planner.run.commands import Append, Ask, Command, Received, Rules
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Calls, Decision, Final
 from services.planner.strategies.react.strategy import React
-from tests.planner.handlings import Attempt, advance, attempt
+from tests.planner.handlings import Attempt, advance, attempt, later_token
 
 REACT = React(native_reasoning=True, idle_s=1, total_s=1)
 RULES = Rules(strategy=REACT)
@@ -51,6 +48,12 @@ def final(text: str = "done") -> Final:
     return Final(args={"answer": text}, usage=Usage(model_calls=1, prompt_tokens=10, cost_usd=0.5))
 
 
+def finished(call_id: str, **fields: object) -> CallFinished:
+    return CallFinished.model_validate(
+        {"call_id": call_id, "tool": "work", "status": "succeeded", "observation": {"answer": "41"}, **fields}
+    )
+
+
 @dataclass
 class World:
     """A log, and handlings of messages that may crash between any two commands."""
@@ -59,40 +62,119 @@ class World:
     run: Run = field(default_factory=Run)
     written: list[list[Any]] = field(default_factory=list)
 
-    def handling(self, owner: str, kind: str = "request", holder: str = "h", now: int = 2000, **fields: Any) -> Attempt:
-        return attempt(owner, kind, holder, now, **fields)
+    def handling(
+        self, owner: str, message: Received | str = "request", holder: str = "h", now: int = 2000, **fields: Any
+    ) -> Attempt:
+        return attempt(owner, message, holder, now, **fields)
 
     def write(self, handling: Attempt, events: Sequence[Any]) -> None:
         self.written.append([*events])
         fold(self.run, len(self.written), handling.now, events, lambda _: self.rules.strategy)
         handling.wrote(events)
 
-    def play(self, handling: Attempt, *replies: Decision) -> list[object]:
-        """Handle a message to its end, with these replies of the model. Returns the moves that were no appends."""
-        moves: list[object] = []
+    def next_reply(self, waiting: list[Decision]) -> Decision | None:
+        """What the model says; None: the process dies before."""
+        return waiting.pop(0) if waiting else None
+
+    def carry_out(self, handling: Attempt, command: Command) -> None:
+        handling.carry_out(command)
+
+    def handle(self, handling: Attempt, *replies: Decision, until: type[Command] | None = None) -> list[Command]:
+        """Handle a message to its end, with these replies of the model. Returns the commands.
+
+        It ends as well before a request to the model without a reply, and before a command of the kind `until`.
+        """
+        moves: list[Command] = []
         waiting = list(replies)
         while True:
             command = advance(self.run, handling, self.rules)
+            moves.append(command)
+            if until is not None and isinstance(command, until):
+                return moves
             match command:
                 case Append(events):
                     self.write(handling, events)
-                    continue
-                case Ask():
-                    moves.append(command)
-                    if not waiting:
-                        return moves  # The process dies here.
-                    handling.decision = waiting.pop(0)
-                    continue
-            handling.carry_out(command)
-            moves.append(command)
-            if isinstance(command, Ack | Abandon):
-                return moves
+                case Ask() if (decision := self.next_reply(waiting)) is not None:
+                    handling.decision = decision
+                case Ask() | commands.Ack() | commands.Abandon():
+                    return moves
+                case _:
+                    self.carry_out(handling, command)
+
+    def play(self, handling: Attempt, *replies: Decision) -> list[Command]:
+        """The same; returns the commands that are no appends."""
+        return [move for move in self.handle(handling, *replies) if not isinstance(move, Append)]
+
+    def of(self, kind: Any) -> list[Any]:
+        """The events of this kind, or union of kinds, in the log."""
+        return [event for events in self.written for event in events if isinstance(event, kind)]
 
     def types(self) -> list[str]:
         return [event.type for events in self.written for event in events]
 
 
-def finished(call_id: str, **fields: object) -> CallFinished:
-    return CallFinished.model_validate(
-        {"call_id": call_id, "tool": "work", "status": "succeeded", "observation": {"answer": "41"}, **fields}
-    )
+class Storm:
+    """Handlings of messages that go on, crash and are redelivered at random, until the run ends."""
+
+    crashes = 0.1
+
+    def __init__(self, seed: int, opened: RunStarted, rules: Rules = RULES) -> None:
+        self.rng = random.Random(seed)
+        self.now = 2000
+        self.world = World(rules)
+        self.handlings = [self.world.handling("REQUESTS:1", started=opened)]
+        self.asked: Counter[tuple[int, int]] = Counter()
+
+    def reply(self, turn: int) -> Decision:
+        raise NotImplementedError
+
+    def outcome(self, call: PlannedCall) -> CallFinished:
+        return finished(call.call_id)
+
+    def set_timer(self, timer: TimerFired) -> None:
+        """A timer is set, which fires at once unless a storm keeps it."""
+        self.deliver(f"INBOX:{timer.timer}-{timer.at}", timer)
+
+    def outside(self) -> None:
+        """What people and timers do meanwhile."""
+
+    def deliver(self, owner: str, message: Received, **fields: Any) -> None:
+        """A message arrives, once."""
+        if all(handling.owner != owner for handling in self.handlings):
+            self.handlings.append(self.world.handling(owner, message, later_token(), **{"now": self.now, **fields}))
+
+    def step(self) -> None:
+        """Let one handling carry out its next command, or crash. Another record may come before its own."""
+        position = self.rng.randrange(len(self.handlings))
+        handling = self.handlings[position]
+        if self.rng.random() < self.crashes:
+            self.handlings[position] = handling.again(later_token())
+            return
+        match command := advance(self.world.run, handling, self.world.rules):
+            case Append(events):
+                if self.rng.random() < 0.9:
+                    self.world.write(handling, events)
+            case Ask(asked):
+                self.asked[asked.turn, asked.attempt] += 1
+                handling.decision = self.reply(asked.turn)
+            case _:
+                handling.carry_out(command)
+        match command:
+            case commands.Say(asked, _):
+                self.asked[asked.turn, asked.attempt] += 1
+            case commands.Dispatch(sent, _):
+                for call in sent:
+                    self.deliver(f"INBOX:{call.call_id}", self.outcome(call))
+            case commands.SetTimer(name, at):
+                self.set_timer(TimerFired(timer=name, at=at))
+            case commands.Wake(at):
+                self.deliver(f"INBOX:{handling.owner}", RunResumed(at=at))
+        self.outside()
+
+    def play(self) -> None:
+        """Let the run end."""
+        for _ in range(20_000):
+            self.step()
+            if self.world.run.terminal is not None:
+                return
+        raise AssertionError(self.world.types())

@@ -7,6 +7,7 @@ from contracts.runs.inbox import RunTaskSettled
 from contracts.runs.payload import Usage
 from contracts.sessions.tasks import TaskPolicy
 from services.planner.run.calls.tasks import SPAWN
+from services.planner.run.commands import Command
 from services.planner.run.turn.decision import Calls, Decision
 from tests.planner.run.pause_world import PauseWorld
 from tests.planner.run_world import finished, started
@@ -30,17 +31,17 @@ def spawn(cost_usd: float = 0.5, prompt_tokens: int = 100, **args: Any) -> Calls
 class TaskWorld(PauseWorld):
     """A run whose messages are handled one after another."""
 
-    def reply(self, decision: Decision) -> list[object]:
+    def reply(self, decision: Decision) -> list[Command]:
         asked = self.run.asked
         assert asked is not None
         return self.handle(self.handling(asked.by, holder=asked.holder, now=self.now, asked=True, decision=decision))
 
-    def answer(self, call_id: str, status: str = "succeeded", **fields: Any) -> list[object]:
+    def answer(self, call_id: str, status: str = "succeeded", **fields: Any) -> list[Command]:
         """The session answers a call."""
         outcome = finished(call_id, tool=SPAWN, status=status, **fields)
-        return self.handle(self.next_handling("call_finished", finished=outcome))
+        return self.handle(self.next_handling(outcome))
 
-    def settle(self, call_id: str, **spent: Any) -> list[object]:
+    def settle(self, call_id: str, **spent: Any) -> list[Command]:
         """A task has ended."""
         message = RunTaskSettled(call_id=call_id, task_id="0" * 32, spent=Usage.model_validate(spent))
-        return self.handle(self.next_handling("task_settled", settled=message))
+        return self.handle(self.next_handling(message))

@@ -20,7 +20,7 @@ def long_run(max_characters: int) -> World:
     world.play(world.handling("REQUESTS:1", started=started(max_steps=1000)), step(1))
     for number in range(1, STEPS):
         outcome = finished(f"{number}-1", observation={"text": f"found {number}: {words(60)}"})
-        world.play(world.handling(f"INBOX:{number}", "call_finished", finished=outcome), step(number + 1))
+        world.play(world.handling(f"INBOX:{number}", outcome), step(number + 1))
     return world
 
 

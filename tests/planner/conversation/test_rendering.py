@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -18,14 +18,14 @@ from contracts.tools.messages import ToolSpec
 from services.planner.agents import Agent
 from services.planner.conversation.rendering import Renderer
 from services.planner.models.types import ModelRequest
-from services.planner.run.commands import Ack, Append, Ask, Dispatch, Open, Rules
+from services.planner.run.commands import Command, Dispatch, Rules
 from services.planner.run.state.fold import fold
 from services.planner.run.state.history import Conversation, Decided
 from services.planner.run.state.run import Run, begin_history
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid
 from services.planner.strategies.react.strategy import React
-from tests.planner.handlings import Attempt, advance, attempt
-from tests.planner.run_world import finished, started
+from tests.planner.handlings import Attempt
+from tests.planner.run_world import World, finished, started
 from tests.planner.shown_images import png
 from tests.support.model_server import words
 
@@ -61,7 +61,7 @@ def decisions() -> Iterator[Decision]:
     yield Final(args={"answer": "done"})
 
 
-class Recorded:
+class Recorded(World):
     """A long run, played without a server. After each `restart_every` requests another planner goes on."""
 
     def __init__(
@@ -72,24 +72,24 @@ class Recorded:
         restart_every: int = 0,
         conversation: Conversation | None = None,
     ) -> None:
+        super().__init__()
         self.conversation = conversation
-        self.transport, self.max_characters, self.restart_every = transport, max_characters, restart_every
-        self.records: list[list[Any]] = []
+        self.max_characters, self.restart_every = max_characters, restart_every
         self.requests: list[tuple[int, list[dict[str, Any]]]] = []
         """Number of stable messages, and all messages."""
         self.stable: list[ModelRequest] = []
         """The requests with the stable messages alone."""
         self.restart()
-        waiting = [attempt("REQUESTS:1", "request", "h", 2000, started=opening(transport))]
-        replies = decisions()
-        while waiting:
-            waiting += self.handle(waiting.pop(0), replies)
+        self.waiting = [self.handling("REQUESTS:1", started=opening(transport))]
+        self.decisions = decisions()
+        while self.waiting:
+            self.handle(self.waiting.pop(0))
 
     def restart(self) -> None:
         """Begin with nothing but the log."""
         self.react, self.run = react(), Run()
         self.rules = Rules(strategy=self.react, max_characters=self.max_characters)
-        for number, events in enumerate(self.records, 1):
+        for number, events in enumerate(self.written, 1):
             fold(self.run, number, 2000, events)
         self.begin_history()
 
@@ -98,37 +98,28 @@ class Recorded:
         if self.conversation is not None and self.run.started is not None:
             begin_history(self.run, self.conversation)
 
-    def handle(self, handling: Attempt, replies: Iterator[Decision]) -> list[Attempt]:
-        """Handle a message, and return the outcomes of the calls that it sends."""
-        outcomes: list[Attempt] = []
-        while True:
-            self.begin_history()
-            match advance(self.run, handling, self.rules):
-                case Append(events):
-                    self.records.append(events)
-                    fold(self.run, len(self.records), 2000, events)
-                    handling.wrote(events)
-                case Open():
-                    handling.opened = True
-                case Ask():
-                    if self.restart_every and len(self.requests) % self.restart_every == 0:
-                        self.restart()
-                    request = self.react.request(self.run, [WORK], Agent())
-                    system = request.messages.objects()[0]
-                    stable = self.react._renderer.request(self.run, system, [])
-                    self.requests.append((len(stable.objects()), request.messages.objects()))
-                    self.stable.append(replace(request, messages=stable))
-                    handling.decision = next(replies)
-                case Dispatch(calls, _):
-                    handling.dispatched |= {call.call_id for call in calls}
-                    picture = base64.b64encode(png(len(self.records) % 7)).decode()
-                    for call in calls:
-                        done = finished(call.call_id, observation={"text": words(30)}, artifacts={"chart": picture})
-                        outcomes.append(attempt(f"INBOX:{call.call_id}", "call_finished", "h", 2000, finished=done))
-                case Ack():
-                    return outcomes
-                case _:
-                    handling.closed = True
+    def write(self, handling: Attempt, events: Sequence[Any]) -> None:
+        super().write(handling, events)
+        self.begin_history()
+
+    def next_reply(self, _: list[Decision]) -> Decision:
+        """Keep the request, which another planner may make."""
+        if self.restart_every and len(self.requests) % self.restart_every == 0:
+            self.restart()
+        request = self.react.request(self.run, [WORK], Agent())
+        system = request.messages.objects()[0]
+        stable = self.react._renderer.request(self.run, system, [])
+        self.requests.append((len(stable.objects()), request.messages.objects()))
+        self.stable.append(replace(request, messages=stable))
+        return next(self.decisions)
+
+    def carry_out(self, handling: Attempt, command: Command) -> None:
+        """The calls that are sent have outcomes."""
+        super().carry_out(handling, command)
+        for call in command.calls if isinstance(command, Dispatch) else ():
+            picture = base64.b64encode(png(len(self.written) % 7)).decode()
+            done = finished(call.call_id, observation={"text": words(30)}, artifacts={"chart": picture})
+            self.waiting.append(self.handling(f"INBOX:{call.call_id}", done))
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -148,13 +139,10 @@ def test_every_request_begins_with_the_one_before(transport: ActionTransport) ->
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_another_planner_sends_the_same_bytes(transport: ActionTransport) -> None:
     """It knows the log and nothing else; compactions included."""
-    live, restarted = (
-        Recorded(transport, max_characters=4000),
-        Recorded(transport, max_characters=4000, restart_every=3),
-    )
-    assert any(event.type == "compacted" for events in live.records for event in events)
+    live, restarted = (Recorded(transport, max_characters=4000, restart_every=every) for every in (0, 3))
+    assert "compacted" in live.types()
     assert json.dumps(restarted.requests) == json.dumps(live.requests)
-    assert restarted.records == live.records
+    assert restarted.written == live.written
 
 
 def asked_once(query: str) -> Run:

@@ -23,53 +23,39 @@ SAME = (
 
 @dataclass(slots=True)
 class Handling:
-    """One handling of one message. The handler stores what it received and what it has done; `advance` only reads."""
+    """One handling of one message: what it received, and the fields of `Progress`."""
 
     owner: str
-    """`<stream>:<sequence>` of the message."""
     kind: str
     attempt_token: str
-    """Random; `asked` records carry it as `holder`, so a handling recognises its own model calls."""
     now: int
-    """Unix ms: the time that this handling acts on. Updated after each slow effect."""
     started: RunStarted | None = None
-    """Of a request: the fact that opens the run."""
     refusal: Fault | None = None
-    """Of a request that is refused: the reason."""
     request: RunRequested | None = None
     waited: bool = True
-    """Of a request: its agent's tools are available, or the wait for them is over."""
+    """Of a request: it is resolved."""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """Of a request: the caller's `tool_context`, which only tools receive."""
     finished: CallFinished | None = None
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
-    """Of an outcome: the specifications of the run's tools, to check a join against."""
     timer: TimerFired | None = None
     reason: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """Of a top-up: the limits to set."""
     top_up_id: str = ""
     triaged: Triage | None = None
     critique: Critique | None = None
     decision: Decision | None = None
-    """What the model's reply means, once it is complete."""
     answer_to_restate: Final | None = None
-    """An answer to stream again under a new attempt, without a model call."""
     asked: bool = False
-    """This handling appended an `asked` record that has no decision yet."""
     kept: bool = False
     """The `tool_context` is stored."""
     opened: bool = False
     closed: bool = False
     shown: str | None = None
-    """Of a cancel: the answer text that listeners have received, once it is read."""
     shown_seq: int | None = None
     unfinished: Usage | None = None
     woken: bool = False
     timers: set[tuple[TimerName, int]] = field(default_factory=set)
-    """Timers that this handling has set."""
     announced: set[str] = field(default_factory=set)
-    """Ids of calls that this handling itself recorded, so no earlier handling can have sent them."""
     dispatched: set[str] = field(default_factory=set)
 
 
@@ -77,18 +63,18 @@ def taken_apart(handling: Handling) -> commands.Handling:
     """As `advance` takes it."""
     same = {name: getattr(handling, name) for name in SAME}
     sets = {name: frozenset(same[name]) for name in ("timers", "announced", "dispatched")}
+    message: commands.Received | str | None = handling.finished or handling.timer
+    if handling.kind == "cancel":
+        message = CancelRequested(reason=handling.reason)
+    elif handling.kind == "top_up":
+        message = TopUpRequested(id=handling.top_up_id, limits=dict(handling.limits))
     return attempt(
         handling.owner,
-        handling.kind,
+        message or handling.kind,
         handling.attempt_token,
         started=handling.started,
         refusal=handling.refusal,
         context=handling.context,
-        finished=handling.finished,
-        timer=handling.timer,
-        reason=handling.reason,
-        limits=handling.limits,
-        top_up_id=handling.top_up_id,
         specs=handling.specs,
         context_kept=handling.kept,
         **{**same, **sets},

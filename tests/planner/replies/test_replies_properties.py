@@ -63,9 +63,7 @@ class Played:
     def play(self, replies: Iterator[str], rng: random.Random) -> None:
         opening = started(max_steps=4, max_parallel=2)
         opening = opening.model_copy(update={"action_format": self.action_format, "action_transport": self.transport})
-        waiting = [
-            attempt("REQUESTS:1", "request", "h", 2000, started=opening, specs={spec.name: spec for spec in TOOLS})
-        ]
+        waiting = [attempt("REQUESTS:1", started=opening, specs={spec.name: spec for spec in TOOLS})]
         while waiting:
             self.handle(waiting.pop(0), waiting, replies, rng)
 
@@ -88,16 +86,7 @@ class Played:
                         outcome = CallFinished(
                             call_id=call.call_id, tool=call.tool, status="succeeded", observation={"text": "seen"}
                         )
-                        waiting.append(
-                            attempt(
-                                f"INBOX:{call.call_id}",
-                                "call_finished",
-                                "h",
-                                2000,
-                                finished=outcome,
-                                specs=handling.specs,
-                            )
-                        )
+                        waiting.append(attempt(f"INBOX:{call.call_id}", outcome, specs=handling.specs))
                 case Open():
                     handling.opened = True
                 case Close():

@@ -7,10 +7,10 @@ from contracts.runs.events import Paused, RunStarted
 from contracts.runs.inbox import CallPaused, ResumeRequested, TimerFired
 from contracts.runs.pauses import ApprovalRule
 from contracts.tools.messages import ToolSpec
-from services.planner.run.commands import Abandon, Ack, Answer, Append, Ask, Dispatch, SetTimer
+from services.planner.run.commands import Answer, Command, Dispatch, Received, SetTimer
 from services.planner.run.state.run import Begun
 from services.planner.run.turn.decision import Calls, Decision
-from tests.planner.handlings import Attempt, advance
+from tests.planner.handlings import Attempt
 from tests.planner.run_world import World, started
 
 DAY_MS = 86_400_000
@@ -40,52 +40,35 @@ class PauseWorld(World):
     now = 2000
     messages = 100
 
-    def begin(self, opened: RunStarted, *replies: Decision) -> list[object]:
+    def begin(self, opened: RunStarted, *replies: Decision) -> list[Command]:
         """Open the run with these replies of the model."""
         begun = self.handling("REQUESTS:1", started=opened, now=self.now, place=Begun(1))
         return self.play(begun, *replies)
 
-    def next_handling(self, kind: str, **fields: Any) -> Attempt:
+    def next_handling(self, message: Received | str) -> Attempt:
         """A message that was not handled before."""
         self.messages += 1
-        return self.handling(f"INBOX:{self.messages}", kind, now=self.now, specs=SPECS, **fields)
+        return self.handling(f"INBOX:{self.messages}", message, now=self.now, specs=SPECS)
 
-    def handle(self, attempt: Attempt, *replies: Decision) -> list[object]:
-        """Handle a message to its end; returns the commands, appends too."""
-        moves: list[object] = []
-        waiting = list(replies)
-        while True:
-            command = advance(self.run, attempt, self.rules)
-            moves.append(command)
-            match command:
-                case Append(events):
-                    self.write(attempt, events)
-                case Ask() if waiting:
-                    attempt.decision = waiting.pop(0)
-                case Ask() | Ack() | Abandon():
-                    return moves
-                case _:
-                    attempt.carry_out(command)
-
-    def decide(self, pause: Paused, decision: str, request_id: str = "", **fields: Any) -> list[object]:
+    def decide(self, pause: Paused, decision: str, request_id: str = "", **fields: Any) -> list[Command]:
         given = {"id": request_id or f"request-{self.messages}", "pause_id": pause.pause_id, "token": pause.token}
         request = ResumeRequested.model_validate({**given, "decision": decision, **fields})
-        return self.handle(self.next_handling("decision", given=request))
+        return self.handle(self.next_handling(request))
 
-    def wake(self, *replies: Decision) -> list[object]:
+    def wake(self, *replies: Decision) -> list[Command]:
         """The message that goes on."""
         return self.handle(self.next_handling("resumed"), *replies)
 
-    def fire(self, timer: str, at: int) -> list[object]:
+    def fire(self, timer: str, at: int) -> list[Command]:
         """A timer fires at its time."""
         self.now = max(self.now, at)
         fired = TimerFired.model_validate({"timer": timer, "at": at})
-        return self.handle(self.next_handling("timer", timer=fired))
+        return self.handle(self.next_handling(fired))
 
-    def pause_call(self, call_id: str, round_: int = 0, **fields: Any) -> list[object]:
+    def pause_call(self, call_id: str, round_: int = 0, **fields: Any) -> list[Command]:
         given = {"call_id": call_id, "tool": "work", "round": round_, "number": round_, "reason": "input"}
         message = CallPaused.model_validate({**given, "expires_in_s": 60, **fields})
-        return self.handle(self.next_handling("call_paused", given=message))
+        return self.handle(self.next_handling(message))
 
     @property
     def pauses(self) -> list[Paused]:

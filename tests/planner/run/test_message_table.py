@@ -7,29 +7,17 @@ from pathlib import Path
 import pytest
 
 from contracts.runs.decisions import Plan, PlanCall
-from contracts.runs.inbox import ResumeRequested, TimerFired
+from contracts.runs.inbox import ResumeRequested, RunResumed, TimerFired, TopUpRequested
 from contracts.sessions.tasks import Reservation
 from contracts.wire.faults import Fault
 from runwire.plans import PlanBounds
-from services.planner.run.commands import (
-    Abandon,
-    Ack,
-    Answer,
-    Append,
-    Ask,
-    Close,
-    Dispatch,
-    KeepContext,
-    ReadShown,
-    Rules,
-    SetTimer,
-    Wake,
-)
+from services.planner.run import commands
+from services.planner.run.commands import Ack, Answer, Ask, Close, Dispatch, SetTimer
 from services.planner.run.people import pauses
 from services.planner.run.turn.decision import Decision, Failed
 from services.planner.strategies.planned.execution import Planned
 from services.planner.strategies.planned.strategy import Planned as Strategy
-from tests.planner.handlings import Attempt, advance
+from tests.planner.handlings import Attempt
 from tests.planner.run.moves import MOVES, STATES, page
 from tests.planner.run_world import World, calls, finished, started
 
@@ -42,7 +30,7 @@ BUDGET = {"done", "paused"}
 PLANNED = ", halting"
 """What a row ends with that is about the strategy `planned`."""
 PLAN = Planned(plan=Plan(calls=[PlanCall(tool_name="work"), PlanCall(tool_name="work")]))
-PLAN_RULES = Rules(strategy=Strategy(native_reasoning=True, idle_s=1, total_s=1, bounds=PlanBounds()))
+PLAN_RULES = commands.Rules(strategy=Strategy(native_reasoning=True, idle_s=1, total_s=1, bounds=PlanBounds()))
 DEADLINE = TimerFired(timer="deadline", at=61_000)
 OWNER = "REQUESTS:1"
 
@@ -52,38 +40,9 @@ Play = Callable[[World], object]
 TABLE = {(message, state): cell for message, row in MOVES.items() for state, cell in zip(STATES, row, strict=True)}
 
 
-def handle(world: World, handling: Attempt) -> list[object]:
-    """Handle a message until it is acknowledged, or the model is to be asked; returns the moves."""
-    moves: list[object] = []
-    while True:
-        command = advance(world.run, handling, world.rules)
-        moves.append(command)
-        if isinstance(command, Append):
-            world.write(handling, command.events)
-        handling.carry_out(command)
-        if isinstance(command, Ack | Abandon | Ask):
-            return moves
-
-
-def asking(**limits: object) -> Play:
-    """The model is being asked."""
-    return lambda world: world.play(world.handling(OWNER, started=started(**limits)))
-
-
-def calling(count: int = 1, /, **limits: object) -> Play:
-    """So many calls are open, or wait for a place."""
-    return lambda world: world.play(world.handling(OWNER, started=started(**limits)), calls(count))
-
-
-def planning(**limits: object) -> Play:
-    """The first call of a plan of two is open."""
-    return lambda world: world.play(world.handling(OWNER, started=started(**limits)), PLAN)
-
-
-def failing(**limits: object) -> Play:
-    """The provider limits its rate, and asks for a pause of ten seconds."""
-    limited = Failed(fault=Fault(code="model_rate_limited", reason="429", retryable=True), retry_after_s=10)
-    return lambda world: world.play(world.handling(OWNER, started=started(**limits)), limited)
+def playing(*replies: Decision, **limits: object) -> Play:
+    """The run has begun, and the model has replied like that; it is being asked where it has not."""
+    return lambda world: world.play(world.handling(OWNER, started=started(**limits)), *replies)
 
 
 def pausing(before: Play) -> Play:
@@ -91,7 +50,7 @@ def pausing(before: Play) -> Play:
 
     def play(world: World) -> None:
         before(world)
-        handle(world, world.handling("INBOX:5", "timer", timer=DEADLINE))
+        world.handle(world.handling("INBOX:5", DEADLINE))
         assert world.run.paused is not None
 
     return play
@@ -99,8 +58,8 @@ def pausing(before: Play) -> Play:
 
 def ended(world: World) -> None:
     """A run that somebody has ended."""
-    calling()(world)
-    handle(world, world.handling("INBOX:6", "cancel"))
+    playing(calls())(world)
+    world.handle(world.handling("INBOX:6", "cancel"))
 
 
 GRACE: dict[str, object] = {"grace_s": 5, "deadline_s": 60}
@@ -108,9 +67,9 @@ GRACE: dict[str, object] = {"grace_s": 5, "deadline_s": 60}
 
 def freeing(world: World) -> None:
     """A call waits, and a place became free while the run was paused, which it is no longer."""
-    pausing(calling(2, max_parallel=1, **GRACE))(world)
-    handle(world, world.handling("INBOX:6", "call_finished", finished=finished("1-1")))
-    handle(world, handling(world, "top_up"))
+    pausing(playing(calls(2), max_parallel=1, **GRACE))(world)
+    world.handle(world.handling("INBOX:6", finished("1-1")))
+    world.handle(handling(world, "top_up"))
 
 
 def holding(world: World, decision: Decision | None = None) -> None:
@@ -120,25 +79,26 @@ def holding(world: World, decision: Decision | None = None) -> None:
     assert world.run.waits_since is not None
 
 
+LIMITED = Failed(fault=Fault(code="model_rate_limited", reason="429", retryable=True), retry_after_s=10)
 PLAYS: dict[str, list[Play]] = {
     "run not started": [lambda _: None],
-    "model in flight": [asking(), asking(**GRACE)],
+    "model in flight": [playing(), playing(**GRACE)],
     "calls open": [
-        calling(),
-        calling(2),
-        calling(2, max_parallel=1),
-        calling(max_steps=1),
-        calling(**GRACE),
-        calling(max_steps=1, **GRACE),
+        playing(calls()),
+        playing(calls(2)),
+        playing(calls(2), max_parallel=1),
+        playing(calls(), max_steps=1),
+        playing(calls(), **GRACE),
+        playing(calls(), max_steps=1, **GRACE),
     ],
-    "retry due later": [failing(), failing(**GRACE)],
+    "retry due later": [playing(LIMITED), playing(LIMITED, **GRACE)],
     "waiting": [holding],
-    "paused": [pausing(calling(**GRACE)), pausing(asking(**GRACE)), pausing(failing(**GRACE))],
+    "paused": [pausing(playing(*replies, **GRACE)) for replies in ((calls(),), (), (LIMITED,))],
 }
 """The ways into each state that make a difference."""
 PLAN_PLAYS = PLAYS | {
-    "calls open": [planning(), planning(**GRACE)],
-    "paused": [pausing(planning(**GRACE)), pausing(asking(**GRACE)), pausing(failing(**GRACE))],
+    "calls open": [playing(PLAN), playing(PLAN, **GRACE)],
+    "paused": [pausing(playing(PLAN, **GRACE)), *PLAYS["paused"][1:]],
     "waiting": [lambda world: holding(world, PLAN)],
 }
 """The same of the strategy `planned`."""
@@ -152,24 +112,23 @@ def handling(world: World, message: str) -> Attempt:
         case ["task_settled"]:
             if world.run.started is not None:
                 world.run.set_aside["1-1"] = Reservation()
-            return world.handling("INBOX:9", "task_settled")
-        case ["tasks_paused"]:
-            return world.handling("INBOX:9", "tasks_paused")
+            return world.handling("INBOX:9", message)
         case ["call_finished"]:
-            return world.handling("INBOX:9", "call_finished", finished=finished("1-1"))
+            return world.handling("INBOX:9", finished("1-1"))
         case ["timer", name]:
             at = pauses.next_expiry(world.run) or DEADLINE.at if name == "pause" else DEADLINE.at
             at = _retry_at(world) if name == "retry" else at
-            return world.handling("INBOX:9", "timer", timer=TimerFired.model_validate({"timer": name, "at": at}))
+            return world.handling("INBOX:9", TimerFired.model_validate({"timer": name, "at": at}))
         case ["resumed,", *_]:
-            return world.handling("INBOX:9", "resumed", resumed_at=_retry_at(world))
+            return world.handling("INBOX:9", RunResumed(at=_retry_at(world)))
         case ["decision"]:
             waiting = next(iter(world.run.pauses.values()), None)
             about = {"pause_id": waiting.pause_id, "token": waiting.token} if waiting is not None else {}
             given = {"id": "r", "pause_id": "0" * 32, "token": "", "decision": "approve", **about}
-            return world.handling("INBOX:9", "decision", given=ResumeRequested.model_validate(given))
+            return world.handling("INBOX:9", ResumeRequested.model_validate(given))
         case ["top_up"]:
-            return world.handling("INBOX:9", "top_up", limits={"max_steps": 3, "deadline_s": 60}, top_up_id="INBOX:9")
+            more = {"max_steps": 3, "deadline_s": 60}
+            return world.handling("INBOX:9", TopUpRequested(id="INBOX:9", limits=more))
         case _:
             return world.handling("INBOX:9", message)
 
@@ -191,7 +150,7 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
         world = World(PLAN_RULES) if is_planned else World()
         play(world)
         before = len(world.types())
-        found = handle(world, handling(world, message))
+        found = world.handle(handling(world, message))
         assert isinstance(found[-1], Ack | Ask)
         written |= set(world.types()[before:])
         moves += found
@@ -199,9 +158,9 @@ def test_a_cell_says_what_happens(message: str, state: str) -> None:
     allowed = set(EVENTS.findall(cell)) | (BUDGET if "budget" in cell else set())
     assert written - {"chunk"} - ({"step"} if "step" not in allowed and allowed & BUDGET else set()) == allowed, cell
     for kind, words in (
-        (KeepContext, "keep context"),
-        (ReadShown, "read"),
-        (Wake, "wake"),
+        (commands.KeepContext, "keep context"),
+        (commands.ReadShown, "read"),
+        (commands.Wake, "wake"),
         (Answer, "answer"),
         (Dispatch, "dispatch"),
     ):
@@ -220,7 +179,7 @@ def test_after_the_end_every_message_that_ends_runs_closes_the_run_again(message
     world = World()
     ended(world)
     before = len(world.written)
-    moves = [type(move) for move in handle(world, handling(world, message))]
+    moves = [type(move) for move in world.handle(handling(world, message))]
     closes = [] if message in {"task_settled", "tasks_paused"} else [Close]
     assert moves == [*([Answer] if message in {"decision", "input"} else []), *closes, Ack]
     assert len(world.written) == before

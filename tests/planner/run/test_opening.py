@@ -17,25 +17,11 @@ from contracts.runs.inbox import (
 )
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
-from services.planner.run.commands import (
-    Abandon,
-    Ack,
-    Append,
-    Ask,
-    Enter,
-    Incoming,
-    KeepContext,
-    NotifySession,
-    Open,
-    Opening,
-    Progress,
-    Received,
-    Resolve,
-    SetTimer,
-)
+from services.planner.run.commands import Ack, Command, Enter, Incoming, Opening, Progress, Received, Resolve, SetTimer
 from services.planner.run.opening import opened
 from services.planner.run.state.run import Begun, Busy, Place, Waiting
-from tests.planner.handlings import Attempt, advance
+from services.planner.run.turn.decision import Decision
+from tests.planner.handlings import Attempt
 from tests.planner.run_world import RUN, World, final, started
 
 FAULT = Fault(code="session_busy", reason="another run has the turn")
@@ -48,34 +34,30 @@ def handling(message: Received, owner: str = "REQUESTS:1", now: int = 2000) -> A
     return Attempt(Incoming(owner, f"{owner}-{now}", message), Progress(now))
 
 
-def handle(world: World, attempt: Attempt, places: Sequence[Place] = (), *, dies: bool = False) -> list[object]:
-    """Handle a message to its end. `places`: what the session answers, one after another; the last one stays.
+class Queue(World):
+    """A run that waits for its turn, and then answers."""
 
-    `dies`: the process ends when it is to ask the model.
-    """
-    moves: list[object] = []
-    left = list(places)
-    while True:
-        command = advance(world.run, attempt, world.rules)
-        moves.append(command)
+    places: Sequence[Place] = ()
+
+    def enter(self, attempt: Attempt, *places: Place) -> list[Command]:
+        """Handle a message to which the session answers these, one after another; the last one stays."""
+        self.places = places
+        return self.handle(attempt)
+
+    def next_reply(self, _: list[Decision]) -> Decision:
+        return final()
+
+    def carry_out(self, handling: Attempt, command: Command) -> None:
         match command:
-            case Append(events):
-                world.write(attempt, events)
             case Enter():
-                attempt.place = left.pop(0) if len(left) > 1 else left[0]
+                handling.place, *left = self.places
+                self.places = left or self.places
             case Resolve():
-                place = attempt.place or Begun(9)
+                place = handling.place or Begun(9)
                 fact = started().model_copy(update={"request": REQUEST})
-                attempt.opening = Opening(opened(fact, world.run, place, attempt.now))
-            case NotifySession(name, _):
-                attempt.notified |= {name}
-            case Ask() if dies:
-                return moves
-            case Ask():
-                attempt.decision = final()
-            case Ack() | Abandon():
-                return moves
-        attempt.carry_out(command)
+                handling.opening = Opening(opened(fact, self.run, place, handling.now))
+            case _:
+                handling.carry_out(command)
 
 
 def kinds(moves: Sequence[object]) -> list[str]:
@@ -84,8 +66,8 @@ def kinds(moves: Sequence[object]) -> list[str]:
 
 def test_a_run_that_has_the_turn_begins_at_once() -> None:
     """Its log names the record of the session."""
-    world = World()
-    moves = handle(world, handling(REQUEST), [Begun(7)])
+    world = Queue()
+    moves = world.enter(handling(REQUEST), Begun(7))
     assert moves[0] == Enter(is_queued=False)
     assert world.types() == ["run_started", "asked", "step", "step", "done"]
     assert world.run.started is not None
@@ -95,14 +77,12 @@ def test_a_run_that_has_the_turn_begins_at_once() -> None:
 
 def test_a_run_that_must_wait_says_so_before_it_joins() -> None:
     """Its context is stored first, its timer is set, and its entry in the index is written."""
-    world = World()
-    moves = handle(world, handling(REQUEST.model_copy(update={"tool_context": {"token": "t"}})), [Busy(), Waiting()])
+    world = Queue()
+    moves = world.enter(handling(REQUEST.model_copy(update={"tool_context": {"token": "t"}})), Busy(), Waiting())
     assert kinds(moves) == ["Enter", "KeepContext", "Append", "SetTimer", "Enter", "Open", "Ack"]
-    assert isinstance(moves[1], KeepContext)
     assert moves[3] == SetTimer("queue", 6000)
-    assert isinstance(moves[5], Open)
     assert world.types() == ["queued"]
-    assert handle(world, handling(RunBegins(session_seq=9), "INBOX:4", now=50_000))[-1] == Ack()
+    assert world.handle(handling(RunBegins(session_seq=9), "INBOX:4", now=50_000))[-1] == Ack()
     assert world.types() == ["queued", "run_started", "asked", "step", "step", "done"]
     assert world.run.started is not None
     assert (world.run.started.conversation_seq, world.run.started.has_tool_context) == (9, True)
@@ -112,20 +92,20 @@ def test_a_run_that_must_wait_says_so_before_it_joins() -> None:
 @pytest.mark.parametrize("says_so_first", [False, True])
 def test_a_turn_that_was_given_away_before_it_was_used(*, says_so_first: bool) -> None:
     """Whoever was stopped with it, or is late with its message, starts nothing: the run begins with its next turn."""
-    world, stopped = World(), handling(REQUEST)
+    world, stopped = Queue(), handling(REQUEST)
     if says_so_first:
-        handle(world, handling(REQUEST), [Busy(), Waiting()])
+        world.enter(handling(REQUEST), Busy(), Waiting())
         stopped = handling(RunBegins(session_seq=5), "INBOX:1")
     stopped.place = Begun(5)
     stopped.opening = Opening(started().model_copy(update={"conversation_seq": 5}))
-    assert handle(world, handling(RunYields(session_seq=7), "INBOX:2"))[-1] == Ack()
-    assert handle(world, handling(RunYields(session_seq=7), "INBOX:3")) == [Ack()]
+    assert world.handle(handling(RunYields(session_seq=7), "INBOX:2"))[-1] == Ack()
+    assert world.handle(handling(RunYields(session_seq=7), "INBOX:3")) == [Ack()]
     assert world.types() == [*(["queued"] if says_so_first else []), "yielded"]
-    moves = handle(world, stopped, [Busy(), Waiting()])
+    moves = world.enter(stopped, Busy(), Waiting())
     assert (kinds(moves)[-1], world.run.started) == ("Ack", None)
     assert sorted(world.types()) == ["queued", "yielded"]
-    assert handle(world, handling(RunBegins(session_seq=5), "INBOX:4")) == [Ack()]
-    handle(world, handling(RunBegins(session_seq=9), "INBOX:5"))
+    assert world.handle(handling(RunBegins(session_seq=5), "INBOX:4")) == [Ack()]
+    world.handle(handling(RunBegins(session_seq=9), "INBOX:5"))
     assert world.types()[2:] == ["run_started", "asked", "step", "step", "done"]
     assert world.run.started is not None
     assert (world.run.started.conversation_seq, world.run.yields) == (9, False)
@@ -133,11 +113,11 @@ def test_a_turn_that_was_given_away_before_it_was_used(*, says_so_first: bool) -
 
 def test_its_next_turn_may_come_before_its_log_says_that_it_waits() -> None:
     """It learns of that as it joins, and begins with what was said until then."""
-    world, stopped = World(), handling(REQUEST)
+    world, stopped = Queue(), handling(REQUEST)
     stopped.place = Begun(5)
-    handle(world, handling(RunYields(session_seq=7), "INBOX:2"))
-    assert handle(world, handling(RunBegins(session_seq=9), "INBOX:3")) == [Ack()]
-    handle(world, stopped, [Busy(), Begun(9)])
+    world.handle(handling(RunYields(session_seq=7), "INBOX:2"))
+    assert world.handle(handling(RunBegins(session_seq=9), "INBOX:3")) == [Ack()]
+    world.enter(stopped, Busy(), Begun(9))
     assert world.types()[:3] == ["yielded", "queued", "run_started"]
     assert world.run.started is not None
     assert world.run.started.conversation_seq == 9
@@ -149,9 +129,9 @@ def test_its_next_turn_may_come_before_its_log_says_that_it_waits() -> None:
 )
 def test_a_queued_run_ends_without_a_turn(message: Received, end: str) -> None:
     """Merged into another one, refused, or cancelled."""
-    world = World()
-    handle(world, handling(REQUEST), [Busy(), Waiting()])
-    assert kinds(handle(world, handling(message, "INBOX:5")))[-2:] == ["Close", "Ack"]
+    world = Queue()
+    world.enter(handling(REQUEST), Busy(), Waiting())
+    assert kinds(world.handle(handling(message, "INBOX:5")))[-2:] == ["Close", "Ack"]
     is_merged = isinstance(message, RunMerged)
     assert world.types() == ["queued", *(["chunk"] if is_merged else []), end]
     if is_merged:
@@ -164,8 +144,8 @@ def test_a_queued_run_ends_without_a_turn(message: Received, end: str) -> None:
 
 def test_a_run_that_the_session_has_had_ends_at_once() -> None:
     """Its log was deleted, and then it was requested again."""
-    world = World()
-    moves = handle(world, handling(REQUEST), [Waiting()])
+    world = Queue()
+    moves = world.enter(handling(REQUEST), Waiting())
     assert kinds(moves) == ["Enter", "Append", "Close", "Ack"]
     assert world.types() == ["error"]
 
@@ -184,12 +164,12 @@ MESSAGES: dict[str, Received] = {
 @given(st.lists(st.sampled_from(["request", *MESSAGES]), max_size=12), st.booleans())
 def test_a_run_begins_once_and_ends_once(kinds_of: list[str], has_turn: bool) -> None:  # noqa: FBT001, drawn
     """Whatever is delivered, how often, and in which order."""
-    world = World()
+    world = Queue()
     for number, kind in enumerate(kinds_of):
         if kind == "request":
-            handle(world, handling(REQUEST), [Begun(7)] if has_turn else [Busy(), Waiting()])
+            world.enter(handling(REQUEST), *([Begun(7)] if has_turn else [Busy(), Waiting()]))
         else:
-            handle(world, handling(MESSAGES[kind], f"INBOX:{number}"))
+            world.handle(handling(MESSAGES[kind], f"INBOX:{number}"))
     types = world.types()
     assert types.count("queued") <= 1
     assert types.count("run_started") <= 1

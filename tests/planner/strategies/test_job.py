@@ -38,7 +38,7 @@ def test_the_result_is_the_answer(observation: Any, text: str) -> None:
     world, calls = played(job())
     assert calls == ["1-1"]
     outcome = finished("1-1", observation=observation, artifacts={"chart": {"x": 1}})
-    world.handle(world.next_handling("call_finished", finished=outcome))
+    world.handle(world.next_handling(outcome))
     end: Any = world.run.terminal
     assert (end.type, end.reason, end.raw_answer) == ("done", "answer_complete", text)
     assert end.artifacts == {"work": {"chart": {"x": 1}}}
@@ -50,7 +50,7 @@ def test_a_long_result_is_cut() -> None:
     """To what a session keeps of an answer."""
     world, _ = played(job())
     outcome = finished("1-1", observation="x" * 20_000)
-    world.handle(world.next_handling("call_finished", finished=outcome))
+    world.handle(world.next_handling(outcome))
     end: Any = world.run.terminal
     assert len(end.raw_answer.encode()) <= MAX_TURN_BYTES
 
@@ -60,7 +60,7 @@ def test_a_failed_call_ends_the_run_with_its_code() -> None:
     world, _ = played(job())
     fault = {"code": "tool_timed_out", "reason": "too slow"}
     outcome = finished("1-1", status="failed", observation=None, failure=fault)
-    world.handle(world.next_handling("call_finished", finished=outcome))
+    world.handle(world.next_handling(outcome))
     end: Any = world.run.terminal
     assert (end.type, end.code, end.error) == ("error", "tool_timed_out", "too slow")
 

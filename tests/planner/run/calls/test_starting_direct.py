@@ -6,8 +6,7 @@ from contracts.runs.events import Observed, PlannedCall
 from contracts.wire.base import MAX_RECORD_BYTES
 from contracts.wire.records import Record
 from services.planner.run.calls.starting import DirectRules
-from services.planner.run.commands import Append, Ask, Close, Dispatch, Open
-from tests.planner.handlings import advance
+from services.planner.run.commands import Ack, Ask, Close, Dispatch
 from tests.planner.run_world import World, calls, final, finished, started
 
 DIRECT = DirectRules("a" * 32, slow=frozenset({"slow"}))
@@ -34,7 +33,7 @@ def test_the_record_of_a_call_names_the_instance() -> None:
     [dispatch] = [move for move in moves if isinstance(move, Dispatch)]
     assert marks(dispatch.calls) == {"1-1": DIRECT.instance, "1-2": None}
     assert marks([world.run.open["1-3"]]) == {"1-3": None}
-    moves = world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-2")))
+    moves = world.play(world.handling("INBOX:1", finished("1-2")))
     [dispatch] = [move for move in moves if isinstance(move, Dispatch)]
     assert marks(dispatch.calls) == {"1-3": DIRECT.instance}
 
@@ -43,25 +42,12 @@ def test_outcomes_that_came_together_are_one_record() -> None:
     """With what follows from them: the handling goes on to the end of the run."""
     world = directly()
     handling = world.handling("REQUESTS:1", started=started())
-    handling.opened = False
-    decision = replace(calls(), calls=(("work", {}), ("work", {})))
-    while not isinstance(command := advance(world.run, handling, world.rules), Dispatch):
-        if isinstance(command, Append):
-            world.write(handling, command.events)
-        elif isinstance(command, Ask):
-            handling.decision = decision
-        else:
-            handling.carry_out(command)
-    handling.carry_out(command)
+    handling.carry_out(world.handle(handling, calls(2), until=Dispatch)[-1])
     handling.outcomes = (finished("1-1"), finished("1-2"))
-    command = advance(world.run, handling, world.rules)
-    assert isinstance(command, Append)
-    assert [event.type for event in command.events] == ["observed", "observed", "step", "asked"]
-    world.write(handling, command.events)
-    assert handling.outcomes == ()
     moves = world.play(handling, final("42"))
-    assert [type(move) for move in moves[:2]] == [Ask, Close]
-    assert not any(isinstance(move, Open) for move in moves)
+    assert [event.type for event in world.written[2]] == ["observed", "observed", "step", "asked"]
+    assert handling.outcomes == ()
+    assert [type(move) for move in moves] == [Ask, Close, Ack]
 
 
 def test_outcomes_that_are_too_long_for_one_record_are_several() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.events import Paused
+from contracts.runs.events import Observed, Paused
 from contracts.sessions.tasks import Reservation, TaskPolicy
 from services.planner.run.commands import Ack, Dispatch, Wake
 from services.planner.run.turn.decision import Calls
@@ -33,7 +33,7 @@ def test_too_little_is_left_to_set_aside(limits: dict[str, Any]) -> None:
     world = TaskWorld()
     moves = world.begin(opening(**limits), spawn())
     assert sent(moves) == []
-    [observed] = [event for record in world.written for event in record if event.type == "observed"]
+    [observed] = world.of(Observed)
     assert observed.failure.code == "budget_exhausted"
     assert next(iter(limits)) in observed.failure.reason
     assert not world.run.set_aside
@@ -109,7 +109,7 @@ def test_a_rejected_spawn_is_a_failed_call(decision: str, fields: dict[str, Any]
     world.decide(pause, decision, note="not now", **fields)
     moves = world.wake(final())
     assert sent(moves) == []
-    [observed] = [event for record in world.written for event in record if event.type == "observed"]
+    [observed] = world.of(Observed)
     assert observed.failure.code == "rejected"
     assert "not now" in observed.failure.reason
     assert "this call of task," in observed.failure.reason

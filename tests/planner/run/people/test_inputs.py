@@ -1,19 +1,17 @@
 """What people add to a run: taken once, refused with a code, or a decision about what waits. Then random orders."""
 
-import random
 from typing import Any
 
 import pytest
 
 from contracts.runs.events import Done, Error, InputAdded, Paused, Resumed
-from contracts.runs.inbox import InputRequested, ResumeRequested
+from contracts.runs.inbox import InputRequested, ResumeRequested, TimerFired
 from contracts.runs.pauses import MAX_UNREAD_INPUTS
 from contracts.sessions.records import SessionInputTaken
-from services.planner.run.commands import Ack, Answer, Append, Ask, Dispatch, NotifySession, Wake
+from services.planner.run.commands import Ack, Answer, NotifySession, Wake
 from services.planner.run.people.input_rules import Checked, InputRule, input_refused
 from services.planner.run.turn.decision import Decision
-from tests.planner.handlings import Attempt, advance, later_token
-from tests.planner.run_world import World, calls, final, finished, started
+from tests.planner.run_world import Storm, World, calls, final, finished, started
 from tests.support.samples import seeds
 
 OTHER = "0192f0c1a2b37c4d8e5f60718293ffff"
@@ -22,7 +20,7 @@ OTHER = "0192f0c1a2b37c4d8e5f60718293ffff"
 def add(world: World, text: str = "more", *, checked: Checked | None = None, **fields: Any) -> list[object]:
     """Deliver an input, and return the effects."""
     message = InputRequested.model_validate({"id": text, "text": text, **fields})
-    handling = world.handling(f"INBOX:{text}", "input", given=message)
+    handling = world.handling(f"INBOX:{text}", message)
     if checked is not None:
         handling.checked = checked
     return world.play(handling)
@@ -131,7 +129,7 @@ def test_the_model_never_reads_a_text_that_nobody_has_admitted(fate: str) -> Non
     add(world, "my lawyer", checked=Checked(rule=InputRule(name="lawyer", text="lawyer", action="pause")))
     add(world, "after")
     if fate == "call":
-        world.play(world.handling("INBOX:1-1", "call_finished", finished=finished("1-1")))
+        world.play(world.handling("INBOX:1-1", finished("1-1")))
         assert [world.types()[-1], world.run.asked] == ["step", None]
     else:
         world.play(world.handling("REQUESTS:1", holder="second"))
@@ -149,52 +147,27 @@ def decide(world: World, decision: str) -> None:
     given = ResumeRequested.model_validate(
         {"id": "d", "pause_id": paused.pause_id, "token": paused.token, "decision": decision, "note": "no"}
     )
-    world.play(world.handling("INBOX:9", "decision", given=given))
+    world.play(world.handling("INBOX:9", given))
 
 
-class Steering:
+class Steering(Storm):
     """One run, inputs of three senders, planners that die, in a random order."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.world = World()
-        self.handlings: list[Attempt] = [self.world.handling("REQUESTS:1", started=started(max_steps=60))]
+        super().__init__(seed, started(max_steps=60))
         self.sent: list[str] = []
-
-    def step(self) -> None:
-        """Let one handling carry out its next command, or crash; somebody may add something."""
-        position = self.rng.randrange(len(self.handlings))
-        handling = self.handlings[position]
-        if self.rng.random() < 0.1:
-            self.handlings[position] = handling.again(later_token())
-            return
-        match advance(self.world.run, handling, self.world.rules):
-            case Append(events) if self.rng.random() < 0.9:
-                self.world.write(handling, events)
-            case Ask(asked):
-                handling.decision = self.reply(asked.turn)
-            case Wake():
-                handling.woken = True
-                self.deliver(f"INBOX:{handling.owner}", "resumed")
-            case Dispatch(sent, _) as command:
-                handling.carry_out(command)
-                for call in sent:
-                    self.deliver(f"INBOX:{call.call_id}", "call_finished", finished=finished(call.call_id))
-            case command:
-                handling.carry_out(command)
-        if len(self.sent) < 8 and self.rng.random() < 0.1:
-            text = f"sender {self.rng.randrange(3)}, text {len(self.sent)}"
-            self.sent.append(text)
-            message = InputRequested(id=text, text=text, redirect=self.rng.random() < 0.3)
-            self.deliver(f"INBOX:{text}", "input", given=message)
-
-    def deliver(self, owner: str, kind: str, **fields: Any) -> None:
-        """A message arrives, once."""
-        if not any(handling.owner == owner for handling in self.handlings):
-            self.handlings.append(self.world.handling(owner, kind, later_token(), **fields))
 
     def reply(self, turn: int) -> Decision:
         return final() if turn > 3 or self.rng.random() < 0.5 else calls(self.rng.randint(1, 2))
+
+    def set_timer(self, _: TimerFired) -> None:
+        """None fires."""
+
+    def outside(self) -> None:
+        if len(self.sent) < 8 and self.rng.random() < 0.1:
+            text = f"sender {self.rng.randrange(3)}, text {len(self.sent)}"
+            self.sent.append(text)
+            self.deliver(f"INBOX:{text}", InputRequested(id=text, text=text, redirect=self.rng.random() < 0.3))
 
 
 @pytest.mark.sample(20)
@@ -216,7 +189,7 @@ def test_every_input_is_in_one_place_and_read_once_in_order(seed: int) -> None:
     end = world.run.terminal
     assert isinstance(end, Done) or (isinstance(end, Error) and end.code == "too_many_attempts")
     assert world.run.inputs.unread == [] or isinstance(end, Error)
-    recorded = [event.id for record in world.written for event in record if isinstance(event, InputAdded)]
+    recorded = [added.id for added in world.of(InputAdded)]
     assert [added.id for added in [*world.run.inputs.read, *world.run.inputs.unread]] == recorded
     assert len(set(recorded)) == len(recorded)
     assert set(recorded) <= set(storm.sent)

@@ -77,8 +77,7 @@ def test_a_decision_with_a_known_id_takes_effect_once() -> None:
     world = waiting("pay", "pay")
     first, second = world.pauses
     attempt_ = world.next_handling(
-        "decision",
-        given=ResumeRequested(id="r", pause_id=first.pause_id or "", token=first.token, decision="approve"),
+        ResumeRequested(id="r", pause_id=first.pause_id or "", token=first.token, decision="approve"),
     )
     world.handle(attempt_)
     again = world.handle(attempt_.again("second"))

@@ -150,9 +150,9 @@ class Storm:
             if call.round < 2 and self.rng.random() < 0.3:
                 asks = {"call_id": call.call_id, "tool": call.tool, "round": call.round, "number": call.round}
                 more = {"reason": "input", "expires_in_s": 600, "default": self.rng.choice(["reject", "answer"])}
-                self.deliver(name, "call_paused", given=CallPaused.model_validate({**asks, **more}))
+                self.deliver(name, CallPaused.model_validate({**asks, **more}))
             else:
-                self.deliver(name, "call_finished", finished=finished(call.call_id, tool=call.tool))
+                self.deliver(name, finished(call.call_id, tool=call.tool))
 
     def outside(self) -> None:
         """People decide about pauses that they saw some time ago; timers fire at their time, or late."""
@@ -166,14 +166,14 @@ class Storm:
                 "args": {"n": self.rng.randrange(9)},
             }
             self.messages += 1
-            self.deliver(f"CONTROL:{self.messages}", "decision", given=ResumeRequested.model_validate(request))
+            self.deliver(f"CONTROL:{self.messages}", ResumeRequested.model_validate(request))
         for name, at in list(self.timers.items()):
             if self.world.now >= at or self.rng.random() < 0.003:
                 if self.world.now < at and self.world.run.waits_since is not None:
                     self.world.now = at  # Nothing else happens until then.
                 if self.world.now >= at:
                     fired = TimerFired.model_validate({"timer": name, "at": at})
-                    self.deliver(f"INBOX:{name}-{at}", "timer", timer=fired)
+                    self.deliver(f"INBOX:{name}-{at}", fired)
         if self.rng.random() < 0.0002:
             self.deliver("CONTROL:cancel", "cancel")
 

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.runs.inbox import TopUpRequested
 from contracts.runs.payload import Usage
 from contracts.sessions.tasks import Reservation
 from services.planner.run.state.run import Run
@@ -86,7 +87,7 @@ def play(world: TaskWorld, kind: str, what: Any, part: float) -> None:
         least = before
     elif kind == "top_up" and run.terminal is None:
         amount = {"max_tokens": 500, "max_cost_usd": 1.0, "max_tool_calls": 3}[what]
-        world.handle(world.next_handling("top_up", limits={what: amount}, top_up_id=f"t{world.messages}"))
+        world.handle(world.next_handling(TopUpRequested(id=f"t{world.messages}", limits={what: amount})))
         least = {name: amount if name == what else value for name, value in before.items()}
     else:
         return

@@ -1,7 +1,8 @@
 """A reply is resolved once, at one moment: what was shown is what is recorded, however the clock jumps in between."""
 
 import random
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,11 @@ from contracts.wire.faults import Fault
 from contracts.wire.names import unix_ms
 from services.planner.effects import executor
 from services.planner.effects.chunk_publisher import ChunkPublisher
-from services.planner.run.commands import Abandon, Ack, Append, Ask, Close, Open, Say, Wait
+from services.planner.run.commands import Command, Say
 from services.planner.run.turn.decide import resolve_decision, text_of
 from services.planner.run.turn.decision import Decision, Failed, Final, Invalid
 from tests.planner.conftest import Plan
-from tests.planner.handlings import Attempt, advance
+from tests.planner.handlings import Attempt
 from tests.planner.run_world import World, started
 from tests.support.model_server import ModelServer
 from tests.support.model_server import Say as Reply
@@ -35,52 +36,38 @@ REPLIES: list[Decision] = [
 ]
 
 
-class Clocked:
+class Clocked(World):
     """One handling whose clock jumps, at random, between all that happens: also past the deadline."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.rng = random.Random(seed)
-        self.world = World()
-        self.handling: Attempt = self.world.handling("REQUESTS:1", started=started())
+        self.attempt = self.handling("REQUESTS:1", started=started())
         self.shown: dict[tuple[int, int], str] = {}
 
     def tick(self) -> int:
         """Time goes on, at times by a minute."""
-        self.handling.now += self.rng.choice([1, 1, 20_000, 60_000])
-        return self.handling.now
+        self.attempt.now += self.rng.choice([1, 1, 20_000, 60_000])
+        return int(self.attempt.now)
 
-    def ask(self, key: tuple[int, int]) -> None:
+    def write(self, handling: Attempt, events: Sequence[Any]) -> None:
+        super().write(handling, events)
+        self.shown |= {(each.action_seq, each.attempt): each.text for each in events if isinstance(each, Chunk)}
+
+    def next_reply(self, _: list[Decision]) -> Decision:
         """The model replies: the reply is resolved, shown, and then stored for a while."""
-        world, handling = self.world, self.handling
-        decision = resolve_decision(world.run, self.rng.choice(REPLIES), self.tick(), world.rules)
+        decision, asked = resolve_decision(self.run, self.rng.choice(REPLIES), self.tick(), self.rules), self.run.asked
+        assert asked is not None
         again = isinstance(decision, Final) and decision.restate
-        self.shown[key] = "void" if again else text_of(world.run, decision)
-        handling.decision = decision
+        self.shown[asked.turn, asked.attempt] = "void" if again else text_of(self.run, decision)
         self.tick()
+        return decision
 
-    def play(self) -> None:
-        world, handling = self.world, self.handling
-        while True:
-            match advance(world.run, handling, world.rules):
-                case Append(events):
-                    world.write(handling, events)
-                    self.shown |= {
-                        (event.action_seq, event.attempt): event.text for event in events if isinstance(event, Chunk)
-                    }
-                case Ask(asked):
-                    self.ask((asked.turn, asked.attempt))
-                case Say(asked, answer):
-                    self.shown[asked.turn, asked.attempt] = text_of(world.run, answer)
-                    handling.decision, handling.answer_to_restate = replace(answer, restate=False), None
-                    self.tick()
-                case Wait(until):
-                    handling.now = max(handling.now, until)
-                case Open():
-                    handling.opened = True
-                case Close():
-                    handling.closed = True
-                case Ack() | Abandon():
-                    return
+    def carry_out(self, handling: Attempt, command: Command) -> None:
+        super().carry_out(handling, command)
+        if isinstance(command, Say):
+            self.shown[command.asked.turn, command.asked.attempt] = text_of(self.run, command.answer)
+            self.tick()
 
 
 @pytest.mark.sample(25)
@@ -88,8 +75,8 @@ class Clocked:
 def test_what_is_recorded_was_shown_whatever_the_clock_does(seed: int) -> None:
     """The chunks of the last attempt are the answer of `done`."""
     clocked = Clocked(seed)
-    clocked.play()
-    end = clocked.world.run.terminal
+    clocked.handle(clocked.attempt)
+    end = clocked.run.terminal
     assert end is not None
     if isinstance(end, Done):
         assert clocked.shown[max(clocked.shown)] == end.raw_answer

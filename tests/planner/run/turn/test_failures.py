@@ -8,10 +8,9 @@ import pytest
 from contracts.runs.events import Asked, Error, ModelFailed
 from contracts.runs.payload import Usage
 from contracts.wire.faults import Code, Fault
-from services.planner.run.commands import Ack, Append, Ask, Open, Rules, SetTimer, Wait
+from services.planner.run.commands import Ack, Ask, Open, Rules, SetTimer, Wait
 from services.planner.run.turn.decide import MAX_FIELDS_REFUSED
 from services.planner.run.turn.decision import Decision, Failed
-from tests.planner.handlings import advance
 from tests.planner.run_world import World, final, started
 
 MAIN, SPARE = "openai/main", "openai/spare"
@@ -38,13 +37,9 @@ def world_after(*replies: Decision, fallbacks: tuple[str, ...] = (SPARE,), **rul
     return world
 
 
-def events(world: World, kind: type) -> list[Any]:
-    return [event for record in world.written for event in record if isinstance(event, kind)]
-
-
 def waits(world: World) -> list[tuple[str, str, float]]:
     """What followed each failure."""
-    return [(each.then, each.next_model, each.wait_s) for each in events(world, ModelFailed)]
+    return [(each.then, each.next_model, each.wait_s) for each in world.of(ModelFailed)]
 
 
 def test_waits_double_and_the_next_model_is_called_at_once() -> None:
@@ -56,8 +51,8 @@ def test_waits_double_and_the_next_model_is_called_at_once() -> None:
         ("fallback", SPARE, 0.0),
         ("retry", SPARE, 0.25),
     ]
-    assert [asked.model for asked in events(world, Asked)] == [MAIN, MAIN, MAIN, SPARE, SPARE]
-    assert [asked.cause for asked in events(world, Asked)] == ["turn"] + ["provider"] * 4
+    assert [asked.model for asked in world.of(Asked)] == [MAIN, MAIN, MAIN, SPARE, SPARE]
+    assert [asked.cause for asked in world.of(Asked)] == ["turn"] + ["provider"] * 4
     assert world.run.usage.model_calls == 4
 
 
@@ -103,17 +98,12 @@ def test_a_short_wait_is_taken_over_and_not_begun_again() -> None:
     handling = world.handling("REQUESTS:1", started=started())
     world.play(handling)
     handling.decision = replace(BUSY, retry_after_s=1.5)
-    command = advance(world.run, handling, world.rules)
-    assert isinstance(command, Append)
-    world.write(handling, command.events)
-    assert advance(world.run, handling, world.rules) == Wait(NOW + 1500)  # The process dies here.
+    assert world.handle(handling, until=Wait)[-1] == Wait(NOW + 1500)  # The process dies here.
     again = world.handling("REQUESTS:1", holder="second", now=NOW + 1000, opened=True, started=started())
-    assert advance(world.run, again, world.rules) == Wait(NOW + 1500)
+    assert world.handle(again, until=Wait) == [Wait(NOW + 1500)]
     again.now = NOW + 1500
-    command = advance(world.run, again, world.rules)
-    assert isinstance(command, Append)
-    [asked] = command.events
-    assert isinstance(asked, Asked)
+    assert isinstance(world.handle(again)[-1], Ask)
+    asked = world.of(Asked)[-1]
     assert (asked.attempt, asked.cause, asked.by, asked.holder) == (2, "provider", "REQUESTS:1", "second")
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from contracts.runs.events import Called, Observed, Step
-from services.planner.run.commands import Ack, Append, Ask, Dispatch, Handling, Rules, StrategyRules
+from contracts.runs.events import Asked, Called, Observed, Step
+from services.planner.run.commands import Ack, Ask, Dispatch, Handling, Rules, StrategyRules
 from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import next_step
 from services.planner.run.turn.decision import Calls
-from tests.planner.handlings import Attempt, advance
+from tests.planner.handlings import Attempt
 from tests.planner.run.calls.test_starting_direct import directly
 from tests.planner.run_world import World, calls, final, finished, started
 
@@ -40,9 +40,9 @@ def test_at_the_opening_and_after_each_step() -> None:
     played = world(strategy)
     played.play(played.handling("REQUESTS:1", started=started()), calls(2))
     assert strategy.seen == [(0, 0)]
-    played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-1")))
+    played.play(played.handling("INBOX:1", finished("1-1")))
     assert strategy.seen == [(0, 0)]
-    played.play(played.handling("INBOX:2", "call_finished", finished=finished("1-2")), final())
+    played.play(played.handling("INBOX:2", finished("1-2")), final())
     assert strategy.seen == [(0, 0), (1, 1)]
     assert played.types()[-1] == "done"
 
@@ -56,23 +56,16 @@ def test_an_exhausted_budget_comes_first(limits: dict[str, object]) -> None:
     if "max_tokens" in limits:
         first = Calls(node=first.node, calls=first.calls, usage=first.usage.model_copy(update={"prompt_tokens": 9}))
     played.play(played.handling("REQUESTS:1", started=started(**limits)), first)
-    played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-1")))
+    played.play(played.handling("INBOX:1", finished("1-1")))
     assert len(strategy.seen) == 1
     assert played.types()[-1] == "done"
     assert isinstance(played.written[-1][1], Step)
 
 
-def made(world: World, count: int = 1, **limits: object) -> Attempt:
+def made(world: World, count: int = 1) -> Attempt:
     """The first handling, which has made direct calls and waits for their outcomes."""
-    first = world.handling("REQUESTS:1", started=started(**limits))
-    while not isinstance(command := advance(world.run, first, world.rules), Dispatch):
-        if isinstance(command, Append):
-            world.write(first, command.events)
-        elif isinstance(command, Ask):
-            first.decision = calls(count)
-        else:
-            first.carry_out(command)
-    first.carry_out(command)
+    first = world.handling("REQUESTS:1", started=started())
+    first.carry_out(world.handle(first, calls(count), until=Dispatch)[-1])
     world.rules = replace(world.rules, direct=None)  # Only the handling of a first delivery makes direct calls.
     return first
 
@@ -107,9 +100,9 @@ def test_the_earlier_handling_drops_the_outcome() -> None:
     moves = world.play(first)
     assert isinstance(moves[-1], Ack)
     assert len(world.written) == records
-    moves = world.play(world.handling("INBOX:1", "call_finished", finished=finished("1-1")), final("42"))
+    moves = world.play(world.handling("INBOX:1", finished("1-1")), final("42"))
     assert isinstance(moves[0], Ask)
-    asked = [event for events in world.written for event in events if event.type == "asked"][-1]
+    asked = world.of(Asked)[-1]
     assert (asked.turn, asked.by) == (2, "INBOX:1")
 
 
@@ -118,18 +111,14 @@ def test_the_later_handling_finds_that_the_earlier_one_went_on() -> None:
     world = directly()
     first = made(world)
     second = again(world)
-    while not isinstance(command := advance(world.run, second, world.rules), Dispatch):
-        second.carry_out(command)
-    second.carry_out(command)
+    second.carry_out(world.handle(second, until=Dispatch)[-1])
     first.outcomes = (finished("1-1"),)
-    command = advance(world.run, first, world.rules)
-    assert isinstance(command, Append)
-    world.write(first, command.events)
+    world.handle(first, until=Ask)
     moves = world.play(second, final("42"))
     assert isinstance(moves[1], Ask)
-    asked = [event for events in world.written for event in events if event.type == "asked"][-1]
+    asked = world.of(Asked)[-1]
     assert (asked.turn, asked.attempt, asked.cause) == (2, 2, "lost")
-    assert not any(isinstance(event, Called) for events in world.written for event in events)
+    assert world.of(Called) == []
 
 
 @pytest.mark.parametrize("compacted", [True, False])

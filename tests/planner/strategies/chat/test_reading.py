@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,21 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.runs import pages
-from contracts.runs.events import Asked, Cancelled, Chunk, Done, Step
-from contracts.runs.inbox import CallFinished
+from contracts.runs.events import Cancelled, Chunk, Done, PayloadProposed, Step
 from contracts.tools.messages import ToolSpec
 from services.planner.models.types import Reply
 from services.planner.replies.marked.blocks import Page
 from services.planner.replies.marked.scanner import MarkerScanner
 from services.planner.run.advance import MAX_LOST
-from services.planner.run.commands import Append, Ask, Dispatch, ReadShown, Rules
+from services.planner.run.commands import Ask, Command, Dispatch, ReadShown, Rules
 from services.planner.run.state.run import Run
 from services.planner.run.turn.decision import Decision
 from services.planner.strategies.chat.reading import ChatState, fold
 from services.planner.strategies.chat.strategy import Chat
 from services.shared.runs.pages.registry import load_pages
-from tests.planner.handlings import advance, later_token
-from tests.planner.run_world import World, started
+from tests.planner.handlings import Attempt, later_token
+from tests.planner.run_world import World, finished, started
 from tests.support import samples
 
 CHAT = Chat(load_pages(), native_reasoning=True, idle_s=1, total_s=1)
@@ -42,7 +42,7 @@ VIEW = Page(("schema_proposal", "data_proposal"))
 texts = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 
 
-class Turn:
+class Turn(World):
     """A chat turn of a scripted model, and a listener that follows the reader's rule."""
 
     def __init__(
@@ -54,11 +54,11 @@ class Turn:
             base_version=7,
             columns=[{"id": "c1", "name": "Name"}, {"id": "c2", "name": "name"}, {"id": "c3", "name": "Age"}, {}],
         )
-        self.world = World(Rules(strategy=CHAT))
+        super().__init__(Rules(strategy=CHAT))
         opening = started(**fields).model_copy(
             update={"strategy": "chat", "action_transport": "tools", "page_view": page}
         )
-        self.handling = self.world.handling("a", started=opening)
+        self.attempt = self.handling("a", started=opening)
         self.parts, self.chance, self.dies, self.stop = parts, chance, dies, stop
         self.shown, self.seen = "", [""]
 
@@ -68,9 +68,17 @@ class Turn:
         self.shown = self.shown[: chunk.offset] + chunk.text
         self.seen.append(self.shown)
 
-    def stream(self, asked: Asked) -> Decision | None:
+    def write(self, handling: Attempt, events: Sequence[Any]) -> None:
+        super().write(handling, events)
+        for event in events:
+            if isinstance(event, Chunk):
+                self.receive(event)
+
+    def next_reply(self, _: list[Decision]) -> Decision | None:
         """Let the model say a part; None: the planner dies meanwhile."""
-        run, text = self.world.run, self.parts[asked.part]
+        run, asked = self.run, self.run.asked
+        assert asked is not None
+        text = self.parts[asked.part]
         reading = CHAT.read(run, [WORK])
         count, offset, here = 0, run.strategy_state.shown_to, 0
         stops = bool(self.stop) and asked.part == len(self.parts) - 1
@@ -97,36 +105,29 @@ class Turn:
             show(decision.message.removeprefix(reading.shown))
         return replace(decision, chunks=count)
 
-    def play(self) -> Any:
-        while self.world.run.terminal is None:
-            command = advance(self.world.run, self.handling, self.world.rules)
-            match command:
-                case Append(events):
-                    self.world.write(self.handling, events)
-                    for event in events:
-                        if isinstance(event, Chunk):
-                            self.receive(event)
-                case Ask(asked):
-                    self.handling.decision = self.stream(asked)
-                    if self.handling.decision is None and self.stop and asked.part == len(self.parts) - 1:
-                        self.handling = self.world.handling("c", self.stop, "c", now=70_000)
-                    elif self.handling.decision is None:
-                        self.handling = self.handling.again(later_token())
-                case Dispatch([call, *_], _):
-                    outcome = CallFinished(call_id=call.call_id, tool=call.tool, status="succeeded", observation="ok")
-                    self.handling = self.world.handling(call.call_id, "call_finished", "b", finished=outcome)
-                case ReadShown():
-                    self.handling.carry_out(command)
-                    self.handling.shown = self.shown[self.world.run.strategy_state.shown_to :]
-                case _:
-                    self.handling.carry_out(command)
-        return self.world.run.terminal
+    def carry_out(self, handling: Attempt, command: Command) -> None:
+        super().carry_out(handling, command)
+        if isinstance(command, ReadShown):
+            handling.shown = self.shown[self.run.strategy_state.shown_to :]
+        elif isinstance(command, Dispatch):
+            call = command.calls[0]
+            outcome = finished(call.call_id, tool=call.tool, observation="ok")
+            self.attempt = self.handling(call.call_id, outcome, "b")
+
+    def end(self) -> Any:
+        """Play the turn, and return its end."""
+        while self.run.terminal is None:
+            died = isinstance(self.handle(self.attempt)[-1], Ask)
+            if died and self.stop and self.run.asked is not None and self.run.asked.part == len(self.parts) - 1:
+                self.attempt = self.handling("c", self.stop, "c", now=70_000)
+            elif died:
+                self.attempt = self.attempt.again(later_token())
+        return self.run.terminal
 
     @property
     def said(self) -> str:
         """The raw text of all parts."""
-        written = [event for events in self.world.written for event in events]
-        return "".join(str(event.said) for event in written if isinstance(event, Step))
+        return "".join(str(step.said) for step in self.of(Step))
 
 
 @given(parts=st.lists(texts, min_size=1, max_size=4), seed=st.integers(0, 1 << 30), dies=st.sampled_from([0.0, 0.5]))
@@ -150,7 +151,7 @@ def test_many_turns(seed: int) -> None:
 def check_turn(parts: list[str], seed: int, dies: float) -> None:
     """Play a turn, and compare it with its whole text at once."""
     turn = Turn(parts, random.Random(seed), dies=dies, max_steps=len(parts) + 1)
-    done = turn.play()
+    done = turn.end()
     assert isinstance(done, Done)
     assert turn.shown == done.raw_answer
     scanner = MarkerScanner(VIEW)
@@ -160,7 +161,7 @@ def check_turn(parts: list[str], seed: int, dies: float) -> None:
         assert done.raw_answer == whole.message
         assert all(whole.message.startswith(seen) for seen in turn.seen)
         assert done.extra.get("suggested_values") == whole.suggested_values
-        proposed = [event.data for events in turn.world.written for event in events if event.type == "payload"]
+        proposed = [event.data for event in turn.of(PayloadProposed)]
         assert proposed == ([whole.custom_payload["data"]] if whole.custom_payload else [])
     assert set(whole.warnings) <= set(done.warnings)
 
@@ -173,7 +174,7 @@ def check_turn(parts: list[str], seed: int, dies: float) -> None:
 def test_a_turn_that_is_stopped_has_said_what_was_shown(parts: list[str], seed: int, stop: str) -> None:
     """A cancel, or the deadline, in the middle of a part. After a cancel nothing but the text counts."""
     turn = Turn(parts, random.Random(seed), stop=stop)
-    end = turn.play()
+    end = turn.end()
     before = turn.seen[-2] if len(turn.seen) > 1 else ""
     if stop == "cancel":
         assert isinstance(end, Cancelled)
@@ -191,8 +192,8 @@ def test_a_proposal_names_columns_by_their_ids() -> None:
     operation = '{"action": "update", "row_id": 1, "changes": {"Name": 1, "name": 2, "AGE": 3, "x": 5}}'
     twice = '{"action": "add", "data": {"Name": 1, "c1": 4}}'
     turn = Turn([f'Here. DATA_PROPOSAL: {{"operations": [{operation}, 7, {twice}]}}'], random.Random(1))
-    done = turn.play()
-    [proposed] = [event for events in turn.world.written for event in events if event.type == "payload"]
+    done = turn.end()
+    [proposed] = turn.of(PayloadProposed)
     assert (proposed.kind, proposed.table_id, proposed.base_version) == ("data_proposal", "t1", 7)
     assert proposed.data["operations"][0]["changes"] == {"c1": 1, "c2": 2, "c3": 3, "x": 5}
     assert proposed.data["operations"][1:] == [7, json.loads(twice)]
@@ -206,8 +207,8 @@ def test_a_proposal_names_columns_by_their_ids() -> None:
 def test_a_new_table_is_no_change_of_the_one_that_is_open() -> None:
     """Its proposal is of none."""
     turn = Turn(['SCHEMA_PROPOSAL: {"mode": "create", "operations": [{"action": "add"}]}'], random.Random(1))
-    turn.play()
-    [proposed] = [event for events in turn.world.written for event in events if event.type == "payload"]
+    turn.end()
+    [proposed] = turn.of(PayloadProposed)
     assert (proposed.table_id, proposed.base_version) == (None, None)
 
 
@@ -221,20 +222,20 @@ def test_another_proposal_stays_as_it_is() -> None:
     """The changes of a column are no cells."""
     data = '{"mode": "update", "operations": [{"action": "modify", "column_id": "c1", "changes": {"name": "Age"}}]}'
     turn = Turn([f"SCHEMA_PROPOSAL: {data}"], random.Random(1))
-    assert turn.play().extra["custom_payload"]["data"] == json.loads(data)
+    assert turn.end().extra["custom_payload"]["data"] == json.loads(data)
 
 
 @pytest.mark.parametrize(("keeps", "pending"), [(True, "1f" * 16), (True, None), (False, "1f" * 16)])
 def test_a_proposal_is_dropped_while_the_one_before_stays(pending: str | None, *, keeps: bool) -> None:
     """The request says so, and one is pending."""
     turn = Turn([f"Here. DATA_PROPOSAL: {ROW}"], random.Random(1))
-    started = turn.handling.opening.started
+    started = turn.attempt.opening.started
     changes = {
         "request": started.request.model_copy(update={"keep_proposal": keeps}),
         "page_view": started.page_view.model_copy(update={"pending_proposal": pending}),
     }
-    turn.handling.opening = replace(turn.handling.opening, started=started.model_copy(update=changes))
-    done = turn.play()
+    turn.attempt.opening = replace(turn.attempt.opening, started=started.model_copy(update=changes))
+    done = turn.end()
     is_dropped = keeps and pending is not None
     assert (done.raw_answer, "custom_payload" in done.extra) == ("Here.", not is_dropped)
     assert done.warnings == (["proposal_pending"] if is_dropped else [])

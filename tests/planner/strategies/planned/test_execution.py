@@ -1,8 +1,5 @@
 """Plans of the strategy `planned`, without a server: their calls, and handlings that crash, repeat and overtake."""
 
-import random
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -13,19 +10,12 @@ from contracts.runs.inbox import CallFinished, InputRequested, TimerFired
 from contracts.tools.messages import RespondedArtifact
 from contracts.wire.faults import Fault
 from runwire.plans import PlanBounds
-from services.planner.run.commands import Append, Ask, Dispatch, Rules, SetTimer, Wake
+from services.planner.run.commands import Rules, SetTimer
 from services.planner.run.turn.decision import Decision, Final
-from services.planner.strategies.planned.execution import (
-    ANSWER_AFTER_DEADLINE_MS,
-    EXECUTE,
-    ActivePlan,
-    Planned,
-    state_of,
-)
+from services.planner.strategies.planned.execution import ANSWER_AFTER_DEADLINE_MS, EXECUTE, Planned, state_of
 from services.planner.strategies.planned.strategy import Planned as Strategy
 from services.shared.redaction.separation import dotted
-from tests.planner.handlings import Attempt, advance, later_token
-from tests.planner.run_world import World, finished, started
+from tests.planner.run_world import Storm, World, finished, started
 from tests.support.samples import seeds
 
 STRATEGY = Strategy(native_reasoning=True, idle_s=1, total_s=1, bounds=PlanBounds())
@@ -58,29 +48,15 @@ def world() -> World:
 
 def ran(played: World) -> list[PlannedCall]:
     """The calls that were announced, in order."""
-    return [
-        call
-        for events in played.written
-        for event in events
-        if isinstance(event, Called) or (isinstance(event, Step) and event.node == EXECUTE)
-        for call in event.calls
-    ]
-
-
-def end_of(played: World) -> Step:
-    return next(
-        event
-        for events in played.written
-        for event in events
-        if isinstance(event, Step) and event.node == EXECUTE and event.status != "started"
-    )
+    announced = [event for event in played.of(Called | Step) if isinstance(event, Called) or event.node == EXECUTE]
+    return [call for event in announced for call in event.calls]
 
 
 def after_first(second: dict[str, Any], **outcome: Any) -> World:
     """A plan of two calls, the first of which has had this outcome."""
     played = world()
     played.play(played.handling("REQUESTS:1", started=opening()), plan({}, second))
-    played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-0", **outcome)))
+    played.play(played.handling("INBOX:1", finished("1-0", **outcome)))
     return played
 
 
@@ -138,7 +114,7 @@ def test_the_artifact_of_a_standard_result_is_passed_as_its_reference() -> None:
 def test_arguments_that_become_too_large_fail_the_call() -> None:
     """They are counted before they are made."""
     played = after_first({"all": ["$0.output.text"] * 3000}, observation={"text": "x" * 30_000})
-    failed = [event for event in played.written[-1] if isinstance(event, Observed)][-1]
+    failed = played.of(Observed)[-1]
     assert (failed.call_id, failed.failure and failed.failure.code) == ("1-1", "invalid_args")
     assert len(ran(played)) == 1
 
@@ -147,7 +123,7 @@ def test_the_answer_is_asked_for_in_the_record_of_the_last_outcome() -> None:
     """So no crash lies between them."""
     played = world()
     played.play(played.handling("REQUESTS:1", started=opening()), plan({}))
-    played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-0")), answer())
+    played.play(played.handling("INBOX:1", finished("1-0")), answer())
     assert [event.type for event in played.written[2]] == ["observed", "step", "asked"]
     assert state_of(played.run).stage == "respond"
     assert played.types()[-1] == "done"
@@ -157,10 +133,10 @@ def test_the_answer_of_a_plan_that_the_deadline_halted_has_a_timer() -> None:
     """Also if the outcome of a call has halted it before the timer of the run's deadline came."""
     played = world()
     played.play(played.handling("REQUESTS:1", started=opening(deadline_s=60)), plan({}, {}))
-    played.play(played.handling("INBOX:1", "call_finished", finished=finished("1-0"), now=61_001))
-    assert end_of(played).deadline_at == played.run.deadline_at == 61_001 + ANSWER_AFTER_DEADLINE_MS
+    played.play(played.handling("INBOX:1", finished("1-0"), now=61_001))
+    assert played.of(Step)[-1].deadline_at == played.run.deadline_at == 61_001 + ANSWER_AFTER_DEADLINE_MS
     fired = TimerFired(timer="deadline", at=61_000)
-    moves = played.play(played.handling("INBOX:2", "timer", timer=fired, now=61_002))
+    moves = played.play(played.handling("INBOX:2", fired, now=61_002))
     assert moves[0] == SetTimer("deadline", 61_001 + ANSWER_AFTER_DEADLINE_MS)
     assert len(moves) == 2, "it is set once"
     assert played.run.asked is not None, "the model is asked by the handling of the outcome"
@@ -176,119 +152,61 @@ def test_an_invalid_plan_is_followed_by_a_request_for_the_answer() -> None:
     assert played.written[1][0].errors == [error]
 
 
-def test_the_statuses_of_calls() -> None:
-    """Of each call of the plan, in its order."""
-    active = ActivePlan(Step(step=3, node="plan", status="started", plan=plan({}, {}, {}).plan))
-    outcomes = {
-        "3-0": Observed(call_id="3-0", tool="work", status="succeeded"),
-        "3-1": Observed(call_id="3-1", tool="work", status="failed"),
-    }
-    assert active.statuses(outcomes) == ["success", "failed", "not_executed"]
+class PlanStorm(Storm):
+    """Handlings of one planned run, at random, whose clock goes on. A call that is sent again ends as before."""
 
+    crashes = 0.15
 
-@dataclass
-class Storm:
-    """Handlings of one planned run, at random: they crash between any two commands and are delivered again."""
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, opening(), RULES)
+        deadline_s = self.rng.choice([None, 1, 500])
+        deadline_at = None if deadline_s is None else 1000 + deadline_s * 1000
+        opened = opening(max_steps=12, deadline_s=deadline_s).model_copy(update={"deadline_at": deadline_at})
+        self.handlings = [self.world.handling("REQUESTS:1", started=opened)]
+        self.inputs = 0
+        self.values: dict[str, str] = {}
 
-    rng: random.Random
-    played: World = field(default_factory=world)
-    now: int = 2000
-    handlings: list[Attempt] = field(default_factory=list)
-    sent: Counter[str] = field(default_factory=Counter)
-    asked: Counter[int] = field(default_factory=Counter)
-    inputs: int = 0
-    values: dict[str, str] = field(default_factory=dict)
-
-    def begin(self) -> None:
-        limits: dict[str, Any] = {"max_steps": 12, "deadline_s": self.rng.choice([None, 1, 500])}
-        opened = opening(**limits).model_copy(
-            update={"deadline_at": None if limits["deadline_s"] is None else 1000 + limits["deadline_s"] * 1000}
-        )
-        self.handlings.append(self.played.handling("REQUESTS:1", started=opened, now=self.now))
-
-    def deliver(self, owner: str, kind: str, **fields: Any) -> None:
-        """A message arrives once."""
-        if all(handling.owner != owner for handling in self.handlings):
-            token = later_token()
-            self.handlings.append(self.played.handling(owner, kind, token, now=self.now, **fields))
-
-    def reply(self) -> Decision:
-        if state_of(self.played.run).stage == "respond":
+    def reply(self, turn: int) -> Decision:
+        del turn
+        if state_of(self.world.run).stage == "respond":
             return answer()
         count = self.rng.randint(1, 4)
         return plan(*({} if index == 0 else {"from": f"${index - 1}.output.id"} for index in range(count)))
 
-    def step(self) -> None:
-        """Let one handling carry out its next command, or crash."""
-        self.now += self.rng.choice([0, 1, 100])
-        place = self.rng.randrange(len(self.handlings))
-        handling = self.handlings[place]
-        handling.now = self.now
-        if self.rng.random() < 0.15:
-            self.handlings[place] = handling.again(later_token())
-            return
-        command = advance(self.played.run, handling, RULES)
-        match command:
-            case Append(events):
-                self.played.write(handling, events)
-            case Ask():
-                self.asked[self.played.run.turn] += 1
-                handling.decision = self.reply()
-            case _:
-                handling.carry_out(command)
-        if isinstance(command, Dispatch):
-            for call in command.calls:
-                self.send(call)
-        elif isinstance(command, SetTimer):
-            timer = TimerFired(timer=command.name, at=command.at)
-            self.deliver(f"INBOX:timer-{command.name}-{command.at}", "timer", timer=timer)
-        elif isinstance(command, Wake):
-            self.deliver(f"INBOX:wake-{handling.owner}", "resumed")
-
-    def send(self, call: PlannedCall) -> None:
-        """A call is sent; its outcome arrives once, and is the same whenever it is sent again."""
-        self.sent[call.call_id] += 1
+    def outcome(self, call: PlannedCall) -> CallFinished:
         value = self.values.setdefault(call.call_id, f"id-{self.rng.random()}")
-        fails = value > "id-0.85"
-        outcome = (
-            {"status": "failed", "failure": Fault(code="tool_error", reason="no"), "observation": None}
-            if fails
-            else {"observation": {"id": value}}
-        )
-        self.deliver(f"INBOX:{call.call_id}", "call_finished", finished=finished(call.call_id, **outcome))
+        if value > "id-0.85":
+            fault = Fault(code="tool_error", reason="no")
+            return finished(call.call_id, status="failed", failure=fault, observation=None)
+        return finished(call.call_id, observation={"id": value})
 
-    def disturb(self) -> None:
+    def step(self) -> None:
+        self.now += self.rng.choice([0, 1, 100])
+        for handling in self.handlings:
+            handling.now = self.now
+        super().step()
+
+    def outside(self) -> None:
         """A person adds something, or the deadline passes."""
-        deadline_at = self.played.run.deadline_at
-        if deadline_at is not None and self.now >= deadline_at:
-            timer = TimerFired(timer="deadline", at=deadline_at)
-            self.deliver(f"INBOX:deadline-{deadline_at}", "timer", timer=timer)
-        if self.rng.random() < 0.01 and self.inputs < 2 and self.played.run.started is not None:
+        run = self.world.run
+        if run.deadline_at is not None and self.now >= run.deadline_at:
+            self.set_timer(TimerFired(timer="deadline", at=run.deadline_at))
+        if self.rng.random() < 0.01 and self.inputs < 2 and run.started is not None:
             self.inputs += 1
             added = InputRequested(id=f"i{self.inputs}", text="more", redirect=self.rng.random() < 0.5)
-            self.deliver(f"INBOX:input-{self.inputs}", "input", given=added)
+            self.deliver(f"INBOX:input-{self.inputs}", added)
 
 
 @pytest.mark.sample(20)
 @pytest.mark.parametrize("seed", seeds(200))
 def test_whatever_crashes_a_plan_is_carried_out_once(seed: int) -> None:
     """Calls begin in order, each once, with the values of the earlier ones, and none after a failure."""
-    storm = Storm(random.Random(seed))
-    storm.begin()
-    for _ in range(3000):
-        storm.step()
-        storm.disturb()
-        if storm.played.run.terminal is not None:
-            break
-    assert storm.played.run.terminal is not None, storm.played.types()
-    calls = ran(storm.played)
+    storm = PlanStorm(seed)
+    storm.play()
+    calls, settled = ran(storm.world), storm.world.of(Observed)
     assert [call.call_id for call in calls] == sorted({call.call_id for call in calls}, key=_order)
-    outcomes: dict[str, CallFinished | Observed] = {}
-    for events in storm.played.written:
-        for event in events:
-            if isinstance(event, Observed):
-                assert event.call_id not in outcomes, "settled once"
-                outcomes[event.call_id] = event
+    outcomes = {event.call_id: event for event in settled}
+    assert len(outcomes) == len(settled), "settled once"
     for call in calls:
         turn, index = _order(call.call_id)
         for earlier in range(index):
@@ -296,7 +214,7 @@ def test_whatever_crashes_a_plan_is_carried_out_once(seed: int) -> None:
         if index:
             assert call.args == {"from": storm.values[f"{turn}-{index - 1}"]}
     if not storm.inputs:
-        assert len(storm.asked) <= 2
+        assert len({turn for turn, _ in storm.asked}) <= 2
 
 
 def _order(call_id: str) -> tuple[int, int]:
