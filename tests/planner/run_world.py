@@ -118,42 +118,59 @@ class Storm:
 
     crashes = 0.1
 
-    def __init__(self, seed: int, opened: RunStarted, rules: Rules = RULES) -> None:
+    def __init__(self, seed: int, opened: RunStarted, rules: Rules = RULES, **fields: Any) -> None:
+        """`fields`: of the progress of each handling."""
         self.rng = random.Random(seed)
         self.now = 2000
         self.world = World(rules)
-        self.handlings = [self.world.handling("REQUESTS:1", started=opened)]
+        self.fields = fields
+        self.handlings = [self.world.handling("REQUESTS:1", started=opened, **fields)]
+        self.delivered = {"REQUESTS:1"}
         self.asked: Counter[tuple[int, int]] = Counter()
 
     def reply(self, turn: int) -> Decision:
         raise NotImplementedError
 
-    def outcome(self, call: PlannedCall) -> CallFinished:
-        return finished(call.call_id)
+    def send(self, call: PlannedCall, *, again: bool) -> None:
+        """A call is sent, and ends. `again`: it may have been sent before."""
+        del again
+        self.deliver(f"INBOX:{call.call_id}", finished(call.call_id))
 
     def set_timer(self, timer: TimerFired) -> None:
-        """A timer is set, which fires at once unless a storm keeps it."""
+        """A timer is set. It fires at once, unless a storm keeps it."""
         self.deliver(f"INBOX:{timer.timer}-{timer.at}", timer)
 
     def outside(self) -> None:
         """What people and timers do meanwhile."""
 
-    def deliver(self, owner: str, message: Received, **fields: Any) -> None:
+    def deliver(self, owner: str, message: Received | str, now: int | None = None) -> None:
         """A message arrives, once."""
-        if all(handling.owner != owner for handling in self.handlings):
-            self.handlings.append(self.world.handling(owner, message, later_token(), **{"now": self.now, **fields}))
+        if owner not in self.delivered:
+            self.delivered.add(owner)
+            now = self.now if now is None else now
+            self.handlings.append(self.world.handling(owner, message, later_token(), now, **self.fields))
 
     def step(self) -> None:
-        """Let one handling carry out its next command, or crash. Another record may come before its own."""
-        position = self.rng.randrange(len(self.handlings))
-        handling = self.handlings[position]
+        """Let one handling carry out its next command, or crash."""
+        handling = self.rng.choice(self.handlings)
         if self.rng.random() < self.crashes:
-            self.handlings[position] = handling.again(later_token())
-            return
+            self.crash(handling)
+        else:
+            self.carry_out(handling)
+        self.outside()
+
+    def crash(self, handling: Attempt) -> None:
+        self.handlings[self.handlings.index(handling)] = handling.again(later_token())
+
+    def write(self, handling: Attempt, events: Sequence[Any]) -> None:
+        self.world.write(handling, events)
+
+    def carry_out(self, handling: Attempt) -> Command:
+        """Carry out the next command. Before a record another one may come."""
         match command := advance(self.world.run, handling, self.world.rules):
             case Append(events):
                 if self.rng.random() < 0.9:
-                    self.world.write(handling, events)
+                    self.write(handling, events)
             case Ask(asked):
                 self.asked[asked.turn, asked.attempt] += 1
                 handling.decision = self.reply(asked.turn)
@@ -162,14 +179,14 @@ class Storm:
         match command:
             case commands.Say(asked, _):
                 self.asked[asked.turn, asked.attempt] += 1
-            case commands.Dispatch(sent, _):
+            case commands.Dispatch(sent, again):
                 for call in sent:
-                    self.deliver(f"INBOX:{call.call_id}", self.outcome(call))
+                    self.send(call, again=call.call_id in again)
             case commands.SetTimer(name, at):
                 self.set_timer(TimerFired(timer=name, at=at))
             case commands.Wake(at):
                 self.deliver(f"INBOX:{handling.owner}", RunResumed(at=at))
-        self.outside()
+        return command
 
     def play(self) -> None:
         """Let the run end."""

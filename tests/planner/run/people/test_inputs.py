@@ -1,5 +1,6 @@
 """What people add to a run: taken once, refused with a code, or a decision about what waits. Then random orders."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.support.samples import seeds
 OTHER = "0192f0c1a2b37c4d8e5f60718293ffff"
 
 
-def add(world: World, text: str = "more", *, checked: Checked | None = None, **fields: Any) -> list[object]:
+def add(world: World, text: str = "more", *, checked: Checked | None = None, **fields: Any) -> Sequence[object]:
     """Deliver an input, and return the effects."""
     message = InputRequested.model_validate({"id": text, "text": text, **fields})
     handling = world.handling(f"INBOX:{text}", message)
@@ -26,7 +27,7 @@ def add(world: World, text: str = "more", *, checked: Checked | None = None, **f
     return world.play(handling)
 
 
-def answers(moves: list[object]) -> list[Answer]:
+def answers(moves: Sequence[object]) -> list[Answer]:
     return [move for move in moves if isinstance(move, Answer)]
 
 
@@ -164,7 +165,7 @@ class Steering(Storm):
         """None fires."""
 
     def outside(self) -> None:
-        if len(self.sent) < 8 and self.rng.random() < 0.1:
+        if len(self.sent) < 8 and self.world.run.started is not None and self.rng.random() < 0.1:
             text = f"sender {self.rng.randrange(3)}, text {len(self.sent)}"
             self.sent.append(text)
             self.deliver(f"INBOX:{text}", InputRequested(id=text, text=text, redirect=self.rng.random() < 0.3))

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.runs.decisions import PlainError, Plan, PlanCall, PlanError
 from contracts.runs.events import Called, Observed, PlannedCall, Step
-from contracts.runs.inbox import CallFinished, InputRequested, TimerFired
+from contracts.runs.inbox import InputRequested, TimerFired
 from contracts.tools.messages import RespondedArtifact
 from contracts.wire.faults import Fault
 from runwire.plans import PlanBounds
@@ -173,12 +173,13 @@ class PlanStorm(Storm):
         count = self.rng.randint(1, 4)
         return plan(*({} if index == 0 else {"from": f"${index - 1}.output.id"} for index in range(count)))
 
-    def outcome(self, call: PlannedCall) -> CallFinished:
+    def send(self, call: PlannedCall, *, again: bool) -> None:
+        del again
         value = self.values.setdefault(call.call_id, f"id-{self.rng.random()}")
+        outcome: dict[str, Any] = {"observation": {"id": value}}
         if value > "id-0.85":
-            fault = Fault(code="tool_error", reason="no")
-            return finished(call.call_id, status="failed", failure=fault, observation=None)
-        return finished(call.call_id, observation={"id": value})
+            outcome = {"status": "failed", "failure": Fault(code="tool_error", reason="no"), "observation": None}
+        self.deliver(f"INBOX:{call.call_id}", finished(call.call_id, **outcome))
 
     def step(self) -> None:
         self.now += self.rng.choice([0, 1, 100])
