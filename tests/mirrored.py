@@ -57,6 +57,7 @@ THROUGH = {
     "services/planner/strategies/base.py": "tests/planner/conversation/test_rendering.py",
     "services/shared/sessions/proposals.py": "tests/planner/sessions/test_proposals.py",
     "services/shared/sessions/state.py": "tests/planner/sessions/tasks/test_reports.py",
+    "services/shared/sessions/task_state.py": "tests/shared/sessions/test_task_fold.py",
 }
 
 

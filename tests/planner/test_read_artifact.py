@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,22 +11,10 @@ from contracts.runs.events import ArtifactStored, RunEvent
 from contracts.tools.messages import ToolSpec
 from services.shared.tools.builtin import READ_ARTIFACT
 from tests.planner.conftest import Plan
-from tests.support.buses import provisioned
 from tests.support.model_server import ModelServer, Say, Seen, action, answer
-from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
-from tests.support.stores import Store, serving
 
 LONG = "BEGIN " + "".join(f"{number} é\n" for number in range(20_000)) + "END"
 MARKED = {"type": "object", "properties": {"text": {"type": "string"}, "chart": {"type": "object", "artifact": True}}}
-
-
-@pytest.fixture
-async def store(nats_server: NatsServer, rclone: S3Server) -> AsyncIterator[Store]:
-    async with provisioned(nats_server.url, "provisioner"):
-        pass
-    async with serving(rclone, nats_server.url) as found:
-        yield found
 
 
 async def essay(_: dict[str, Any]) -> Any:

@@ -1,11 +1,12 @@
 """Budgets that bind over whole runs: what ends, what is interrupted, and how a top-up lets a run go on."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
-from contracts.runs.events import Done
+from contracts.runs.events import Asked, Done, RunEvent
 from contracts.tools.messages import ToolSpec
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
@@ -68,6 +69,26 @@ async def test_a_deadline_interrupts_a_model(plan: Plan, provider: ModelServer, 
     stopped(story.end, "deadline_s of 1")
     assert story.end.raw_answer == story.shown() == "found x"
     await wait_until(lambda: provider.ledger[-1].ended == "gone", what="the model's request is closed")
+
+
+def _is_asked_by(stream: str, event: RunEvent) -> bool:
+    return isinstance(event, Asked) and event.by.startswith(stream)
+
+
+async def test_a_deadline_ends_a_run_while_all_model_slots_are_taken(plan: Plan, provider: ModelServer) -> None:
+    """The run waits for its provider, and other runs stream meanwhile."""
+    planner = await plan(planner_slots=1, planner_request_slots=1)
+    slow = Say(text=answer(words(40)).text, pause_s=1)
+    provider.say(Say(status=429, headers={"retry-after": "60"}), marker="the first")
+    provider.say(action("look", q="x"), slow, slow)
+    first = await planner.ask("the first", limits={"deadline_s": 4})
+    await planner.until(first, lambda event: event.type == "model_failed")
+    for asked_by in ("INBOX", "REQUESTS"):  # Once a tool has answered, the model is called for a message of INBOX.
+        other, is_asked = await planner.ask("another"), partial(_is_asked_by, asked_by)
+        await planner.until(other, is_asked)
+    story = await planner.ended(first, wait_s=10)
+    assert (story.end.type, story.end.reason) == ("done", "budget_exhausted")
+    assert story.end.warnings == ["budget exhausted: deadline_s of 4"]
 
 
 @pytest.mark.parametrize(

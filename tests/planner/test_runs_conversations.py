@@ -1,7 +1,6 @@
 """What a model is shown of the conversation before a run, over a real server."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -9,14 +8,12 @@ from contracts.runs.inbox import RunYields
 from contracts.sessions.records import SessionContextRequested
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
-from services.planner.logs.session_log import SessionAddress, SessionLogs
-from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
-from tests.support.buses import provisioned
 from tests.support.dying_planners import DyingPlanner
-from tests.support.model_server import ModelServer, Seen, answer
+from tests.support.model_server import ModelServer, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
+from tests.support.session_logs import session_of
 from tests.support.waiting import wait_until
 
 MESSAGES = [
@@ -25,31 +22,10 @@ MESSAGES = [
 ]
 
 
-SUMMARISE = "Summarise the conversation"
-
-
 def contents(provider: ModelServer, number: int = -1) -> list[str]:
     """The texts of the messages that the model received in a request, without the system message."""
-    return texts_of(provider.ledger[number])
-
-
-def texts_of(seen: Seen) -> list[str]:
-    """The texts of the messages in a request, without the system message."""
-    return [_text(message["content"]) for message in seen.body["messages"][1:]]
-
-
-def asked(provider: ModelServer) -> list[list[str]]:
-    """The texts of all requests but those for a summary."""
-    return [texts_of(seen) for seen in provider.ledger if SUMMARISE not in seen.text]
-
-
-async def session_of(planner: Planning, session_id: str) -> Session:
-    """The session as a planner without a cache reads it."""
-    return await SessionLogs(planner.bus).load(SessionAddress.of("default", session_id))
-
-
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+    found = [message["content"] for message in provider.ledger[number].body["messages"][1:]]
+    return [each if isinstance(each, str) else "".join(part["text"] for part in each) for each in found]
 
 
 async def test_a_word_to_yield_leaves_nothing_of_a_run_that_was_purged(plan: Plan) -> None:
@@ -92,27 +68,26 @@ async def test_a_long_turn_is_whole_as_far_as_the_memory_allows(plan: Plan, prov
     ]
 
 
-async def test_another_planner_asks_with_the_same_bytes(own_nats_server: NatsServer, provider: ModelServer) -> None:
+async def test_another_planner_asks_with_the_same_bytes(
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer
+) -> None:
     """The first one is killed while it stores the answer. Meanwhile the session goes on."""
     url, session_id = own_nats_server.url, new_id()
-    provider.reset()
     provider.say(answer("Mia."), answer("Grey."))
-    async with provisioned(url, "client") as bus:
-        client = Planning(bus, None, None, None)  # type: ignore[arg-type]
-        dying = DyingPlanner(url, provider.url, "Grey", "before")
-        await client.ended(await client.ask("My cat is called Mia.", session_id=session_id), 60)
-        run = await client.ask("Which colour has she?", session_id=session_id)
-        await dying.dead()
-        context = SessionContextRequested(values={"city": "Turin"}, session_id=session_id)
-        subject = subjects.session_inbox("default", keys.session_key(session_id), "context")
-        await bus.publish(subject, context.model_dump_json().encode())
-        async with planning(url, provider) as planner:
-            story = await client.ended(run, 60)
+    dying = DyingPlanner(url, provider.url, "Grey", "before")
+    await client.ended(await client.ask("My cat is called Mia.", session_id=session_id), 60)
+    run = await client.ask("Which colour has she?", session_id=session_id)
+    await dying.dead()
+    context = SessionContextRequested(values={"city": "Turin"}, session_id=session_id)
+    subject = subjects.session_inbox("default", keys.session_key(session_id), "context")
+    await client.bus.publish(subject, context.model_dump_json().encode())
+    async with planning(url, provider):
+        story = await client.ended(run, 60)
 
-            async def is_set() -> bool:
-                return bool((await session_of(planner, session_id)).context)
+        async def is_set() -> bool:
+            return bool((await session_of(client.bus, session_id)).context)
 
-            await wait_until(is_set, what="the session has gone on")
+        await wait_until(is_set, what="the session has gone on")
     assert story.end.raw_answer == "Grey."
     assert len(provider.ledger) == 3
     assert provider.ledger[1].body["messages"] == provider.ledger[2].body["messages"]

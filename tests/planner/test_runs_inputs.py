@@ -7,7 +7,6 @@ import pytest
 
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import paying
-from tests.support.buses import provisioned
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer
@@ -72,27 +71,22 @@ async def test_rules_on_texts(plan: Plan, provider: ModelServer) -> None:
 @pytest.mark.parametrize("moment", ["before", "stored", "known"])
 @pytest.mark.parametrize("what", ['"type":"input_added"', '"type":"observed"'], ids=["the input", "what reads it"])
 async def test_a_planner_killed_between_an_input_and_the_next_decision(
-    own_nats_server: NatsServer, provider: ModelServer, what: str, moment: str
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer, what: str, moment: str
 ) -> None:
     """The input is taken once, and the model reads it once, whichever record was the last one of that planner."""
-    url = own_nats_server.url
-    provider.reset()
+    url, paid = own_nats_server.url, list[object]()
     provider.say(action("pay", sum=5), answer("so be it"))
-    paid: list[object] = []
-    async with provisioned(url, "client") as bus:
-        listener = Planning(bus, None, None, None)  # type: ignore[arg-type]
-        async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
-            run = await listener.ask()
-            [pause] = await listener.paused(run)
-        dying = DyingPlanner(url, provider.url, what, moment)
-        adding = asyncio.create_task(listener.add(run, "something else", redirect=True))
-        await dying.dead()
-        async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
-            story = await planner.ended(run, 60)
-            assert (await adding).code is None
+    async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
+        run = await client.ask()
+        [pause] = await client.paused(run)
+    dying = DyingPlanner(url, provider.url, what, moment)
+    adding = asyncio.create_task(client.add(run, "something else", redirect=True))
+    await dying.dead()
+    async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
+        story = await planner.ended(run, 60)
+        assert (await adding).code is None
     assert story.end.raw_answer == "so be it"
     assert [added.text for added in story.of("input_added")] == ["something else"]
     assert provider.ledger[-1].text.count("something else") >= 1
-    assert [resumed.decision for resumed in story.of("resumed")] == ["reject"]
-    assert pause.pause_id == story.of("resumed")[0].pause_id
+    assert [(resumed.decision, resumed.pause_id) for resumed in story.of("resumed")] == [("reject", pause.pause_id)]
     assert paid == []

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.events import Paused
 from contracts.wire.names import new_id
 from runwire import ToolContext, tool
 from runwire.serving import serve
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import STEPS, paying
-from tests.support.buses import provisioned
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
@@ -73,24 +71,21 @@ async def test_a_tool_asks_twice(plan: Plan, provider: ModelServer, nats_server:
 @pytest.mark.parametrize("moment", ["before", "stored", "known"])
 @pytest.mark.parametrize("what", ['"type":"resumed"', '"type":"called"'], ids=["the decision", "the call"])
 async def test_a_planner_killed_after_a_decision(
-    own_nats_server: NatsServer, provider: ModelServer, what: str, moment: str
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer, what: str, moment: str
 ) -> None:
     """The approved call is made once, whichever record was the last one of the planner that died."""
     url, paid = own_nats_server.url, list[Any]()
-    provider.reset()
     provider.say(action("plan", steps=STEPS), answer("so be it"))
-    async with provisioned(url, "client") as bus:
-        listener = Planning(bus, None, None, None)  # type: ignore[arg-type]
-        async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
-            run = await listener.ask()
-            [pause] = await listener.paused(run)
-            await listener.until(run, lambda event: event.type == "observed")
-        dying = DyingPlanner(url, provider.url, what, moment)
-        deciding = asyncio.create_task(listener.decide(pause, run, "approve", id=new_id()))
-        await dying.dead()
-        async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
-            story = await planner.ended(run, 60)
-            assert (await deciding).code is None
+    async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
+        run = await client.ask()
+        [pause] = await client.paused(run)
+        await client.until(run, lambda event: event.type == "observed")
+    dying = DyingPlanner(url, provider.url, what, moment)
+    deciding = asyncio.create_task(client.decide(pause, run, "approve", id=new_id()))
+    await dying.dead()
+    async with planning(url, provider) as planner, tools_at_work(planner, url, paying(paid)):
+        story = await planner.ended(run, 60)
+        assert (await deciding).code is None
     assert paid == [{"sum": 5}]
     assert [resumed.digest for resumed in story.of("resumed")] == [pause.digest]
-    assert len([event for event in story.events if isinstance(event, Paused)]) == 1
+    assert len(story.of("paused")) == 1

@@ -4,9 +4,21 @@ from contracts.runs.events import Queued, RunEvent
 from contracts.wire import subjects
 from contracts.wire.records import EVENTS_HEADER
 from services.messaging.connection import Bus
+from services.planner.effects.sessions import Sessions
+from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.settings import PlannerSettings
+from services.planner.strategies.registry import strategies_of
 from services.shared.sessions.state import Session
 from tests.support.waiting import wait_until
+
+STRATEGIES = strategies_of(PlannerSettings())
+
+
+def sessions_of(bus: Bus) -> Sessions:
+    """The sessions of one planner, with a cache of its own."""
+    logs = SessionLogs(bus)
+    return Sessions(bus, RunLogs(bus, logs, STRATEGIES.of), logs)
 
 
 def is_queued(event: RunEvent) -> bool:

@@ -1,41 +1,24 @@
-"""The index of runs and the deadline timers are derived from the logs, over a real server."""
+"""The index of runs is derived from the logs, over a real server."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
 
 import pytest
 
 from contracts.runs.events import Cancelled, Paused, RunStarted
-from contracts.runs.inbox import INBOX_MESSAGE, TimerFired
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunLimits, RunRequested, RunStatus
-from contracts.wire import keys, subjects
-from contracts.wire.names import new_id
+from contracts.wire import keys
+from contracts.wire.names import new_id, unix_ms
 from services.messaging.connection import Bus
 from services.planner.effects import bookkeeping
 from services.planner.logs import index
 from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
-from tests.support.buses import provisioned
-from tests.support.nats_server import NatsServer
-from tests.support.waiting import wait_until
 
 
-@pytest.fixture
-async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """Connected, everything provisioned."""
-    async with provisioned(own_nats_server.url) as bus:
-        yield bus
-
-
-def started(deadline_ms: int | None = None) -> RunStarted:
-    now = time.time_ns() // 1_000_000
-    request = RunRequested(run_id=new_id(), tenant="default", requested_at=now, trace_id=new_id(), query="q" * 500)
-    deadline_at = None if deadline_ms is None else now + deadline_ms
-    return RunStarted(
-        run_id=request.run_id, tenant="default", request=request, limits=RunLimits(), deadline_at=deadline_at
-    )
+def started() -> RunStarted:
+    request = RunRequested(run_id=new_id(), tenant="default", requested_at=unix_ms(), trace_id="t", query="q" * 500)
+    return RunStarted(run_id=request.run_id, tenant="default", request=request, limits=RunLimits())
 
 
 def folded(opening: RunStarted, ended_at: int | None = None) -> Run:
@@ -94,19 +77,3 @@ async def test_a_stopped_process_lists_nothing_outdated(bus: Bus, *, has_ended: 
     last = await entry(bus, opening)
     assert last is not None
     assert (last.status, reads) == ("cancelled" if has_ended else "running", [])
-
-
-async def test_a_deadline_reaches_the_control_consumer(bus: Bus) -> None:
-    """It is a timer of the server's, so it survives every service."""
-    opening = started(deadline_ms=700)
-    await bookkeeping.enter(bus, folded(opening), opening.request, unread)
-    subject = subjects.control("default", opening.run_id, "deadline")
-
-    async def fired() -> bool:
-        return await bus.last("INBOX", subject) is not None
-
-    assert not await fired()
-    await wait_until(fired, timeout=5, what="the timer to go off")
-    found = await bus.last("INBOX", subject)
-    assert found is not None
-    assert INBOX_MESSAGE.validate_json(found.data) == TimerFired(timer="deadline", at=opening.deadline_at)

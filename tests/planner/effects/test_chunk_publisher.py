@@ -1,9 +1,7 @@
 """Chunks over a real NATS server: as bytes, in turns, under lag, at a reply's end, in a process that lost its call."""
 
 import asyncio
-import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -37,26 +35,6 @@ class Reply:
     async def events(self) -> list[Chunk | Thinking]:
         records = [Record.model_validate_json(data) for _, data in await self.stored()]
         return [event for record in records for event in record.events if isinstance(event, Chunk | Thinking)]
-
-
-@contextlib.contextmanager
-def busy(block_s: float) -> Iterator[None]:
-    """Keep the event loop busy: nothing else runs for `block_s` at a time."""
-    loop = asyncio.get_running_loop()
-    on = True
-
-    def block() -> None:
-        until = time.monotonic() + block_s
-        while time.monotonic() < until:
-            pass
-        if on:
-            loop.call_soon(block)
-
-    loop.call_soon(block)
-    try:
-        yield
-    finally:
-        on = False
 
 
 @pytest.mark.parametrize(

@@ -3,24 +3,14 @@
 from contracts.runs.requests import RunRequested
 from contracts.sessions.records import RunEnded, SessionRunEnded
 from contracts.wire.names import new_id
-from services.messaging.connection import Bus
 from services.planner.effects.sessions import Sessions
-from services.planner.logs.run_log import RunLogs
-from services.planner.logs.session_log import SessionAddress, SessionLogs
+from services.planner.logs.session_log import SessionAddress
 from services.planner.run.state.run import Begun, Busy, Place, Waiting
-from services.planner.settings import PlannerSettings
-from services.planner.strategies.registry import strategies_of
 from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
-from tests.support.session_logs import events_of
+from tests.support.session_logs import events_of, sessions_of
 
 SESSION = new_id()
-
-
-def sessions_of(bus: Bus) -> Sessions:
-    """The sessions of one planner, with a cache of its own."""
-    logs = SessionLogs(bus)
-    return Sessions(bus, RunLogs(bus, logs, strategies_of(PlannerSettings()).of), logs)
 
 
 async def enter(sessions: Sessions, run: str) -> Place:

@@ -1,6 +1,8 @@
 """The logs of sessions on a real server: fence, checkpoints, and the state at a sequence."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from contracts.sessions.records import (
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
+from services.messaging.reads import DirectReader
 from services.planner.logs import session_log
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.shared.sessions.state import Session
@@ -88,15 +91,27 @@ async def test_a_log_that_is_trimmed_says_so(bus: Bus) -> None:
     assert {*await logs.runs(where, await logs.load(where))} == {f"{0:032x}", f"{2:032x}"}
 
 
-async def test_a_long_log_is_loaded_from_its_newest_checkpoint(bus: Bus) -> None:
-    """With all that the older records said."""
-    where, logs = address(), SessionLogs(bus)
+async def test_a_long_log_is_loaded_from_its_newest_checkpoint(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two reads, and all that the older records said."""
+    where, logs, reads = address(), SessionLogs(bus), list[tuple[Any, ...]]()
+    log = subjects.session_log(*where)
     states = await written(logs, where, [STARTED], *(run_of(number) for number in range(CHECKPOINT_EVERY + 20)))
-    newest = await bus.last(subjects.SESSIONS, subjects.session_log(*where))
+    newest = await bus.last(subjects.SESSIONS, log)
     assert newest is not None
-    assert newest.headers is not None
-    assert int(newest.headers[CHECKPOINT_HEADER]) == states[-1].checkpoint_seq > 0
-    loaded = await SessionLogs(bus).load(where)
+    assert int((newest.headers or {})[CHECKPOINT_HEADER]) == states[-1].checkpoint_seq > 0
+
+    def noted(read: Callable[..., Any]) -> Callable[..., Any]:
+        async def noting(*args: Any, **more: Any) -> Any:
+            reads.append(args[1:3])
+            return await read(*args, **more)
+
+        return noting
+
+    with monkeypatch.context() as patch:
+        for of, name in ((Bus, "last"), (DirectReader, "page")):
+            patch.setattr(of, name, noted(getattr(of, name)))
+        loaded = await SessionLogs(bus).load(where)
     assert loaded == states[-1]
+    assert reads == [(subjects.SESSIONS, log), (log, loaded.checkpoint_seq)]
     assert loaded.runs == CHECKPOINT_EVERY + 20
     assert len(await logs.whole(where)) == CHECKPOINT_EVERY + 22

@@ -4,32 +4,17 @@ import pytest
 
 from contracts.runs.inbox import GroupDue
 from contracts.runs.pauses import OpenPause
-from contracts.sessions.tasks import (
-    SessionTaskCalled,
-    TaskPolicy,
-)
+from contracts.sessions.tasks import SessionTaskCalled, TaskPolicy
 from contracts.wire import subjects
 from contracts.wire.names import new_id, own_session_id, unix_ms
 from services.messaging import dead_letters
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
-from services.planner.effects.sessions import Sessions
-from services.planner.logs.run_log import RunLogs
-from services.planner.logs.session_log import SessionAddress, SessionLogs
-from services.planner.settings import PlannerSettings
-from services.planner.strategies.registry import strategies_of
+from services.planner.logs.session_log import SessionAddress
 from tests.planner.conftest import Plan
-from tests.planner.sessions.task_scripts import (
-    HOST,
-    PARENT,
-    REPORT,
-    of_type,
-    scripted,
-    settled,
-    spawn,
-)
+from tests.planner.sessions.task_scripts import HOST, PARENT, REPORT, of_type, scripted, settled, spawn
 from tests.support.model_server import ModelServer, Say, Seen, action, answer
-from tests.support.session_logs import session_of
+from tests.support.session_logs import session_of, sessions_of
 from tests.support.waiting import wait_until
 
 ENDLESS = Say(silent=True)
@@ -90,9 +75,7 @@ async def test_a_late_call_of_an_ended_run_begins_no_session(plan: Plan, provide
     session_id = own_session_id(run)
     fields = {"session_id": session_id, "run": run, "policy": TaskPolicy(), "at": unix_ms(), "action": "list"}
     message = SessionTaskCalled(call_id="1-1", **fields)
-    logs, strategies = SessionLogs(planner.bus), strategies_of(PlannerSettings())
-    sessions = Sessions(planner.bus, RunLogs(planner.bus, logs, strategies.of), logs)
-    outcome = await sessions.on_message(SessionAddress.of("default", session_id), message, "REQUESTS:1")
+    outcome = await sessions_of(planner.bus).on_message(SessionAddress.of("default", session_id), message, "REQUESTS:1")
     assert outcome is not None
     assert outcome.failure is not None
     assert outcome.failure.code == "not_found"

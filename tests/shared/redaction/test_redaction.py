@@ -1,11 +1,12 @@
-"""What the model sees of a tool's result: value and schema are walked together, and in doubt a field is hidden."""
+"""What the model sees of a tool's result: in doubt a field is hidden. And the sources that it names."""
 
 from typing import Any
 
 import pytest
 
+from contracts.runs.payload import Source
 from services.shared.redaction.annotations import MAX_DEPTH
-from services.shared.redaction.separation import separate
+from services.shared.redaction.separation import TEXT_CHARACTERS, extract_sources, separate
 
 HIDDEN = "<artifact:str size=4B>"
 BLOB = {"type": "string", "artifact": True}
@@ -15,10 +16,6 @@ TEXT = {"type": "string"}
 def obj(**properties: Any) -> dict[str, Any]:
     """An object schema whose properties are all required."""
     return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-A: tuple[Any, Any] = ({"a": "LEAK"}, {"a": HIDDEN})
-"""A value with a marked member, and what is shown of it."""
 
 
 NODE = {
@@ -74,3 +71,38 @@ def test_a_long_list_of_unions_costs_about_as_much_per_item_as_a_short_one() -> 
     value = [{"kind": "a", "blob": "LEAK"}, {"kind": "b", "text": "seen"}] * 5_000
     shown = separate(value, {"type": "array", "items": member}).observation
     assert shown == [{"kind": "a", "blob": HIDDEN}, {"kind": "b", "text": "seen"}] * 5_000
+
+
+HIT = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string"},
+        "url": {"type": "string"},
+        "score": {"type": "number", "source_field": "relevance_score"},
+    },
+    "required": ["title"],
+    "produces_sources": True,
+}
+
+
+def test_a_field_without_a_value_takes_nobodys_place() -> None:
+    """Optional fields that a search left empty."""
+    schema = {
+        "properties": {
+            "title": {},
+            "headline": {"source_field": "title"},
+            "link": {"source_field": "url"},
+            "page": {"source_field": "url"},
+        },
+        "produces_sources": True,
+    }
+    assert extract_sources({"title": "T", "headline": None, "link": None, "page": "p"}, schema) == [
+        Source(title="T", url="p")
+    ]
+
+
+def test_sources_stay_light_enough_for_a_message() -> None:
+    """Texts are cut, and the list ends before it is too heavy."""
+    found = extract_sources([{"title": f"{number} " + "x" * 10_000} for number in range(1_000)], {"items": HIT})
+    assert 20 < len(found) < 40
+    assert all(len(source.title) == TEXT_CHARACTERS + 1 for source in found)

@@ -1,4 +1,4 @@
-"""What a run waits for, from its log."""
+"""What a run waits for, from its log, and its status."""
 
 from collections.abc import Iterable
 
@@ -8,6 +8,8 @@ from contracts.runs.events import (
     Asked,
     Called,
     Cancelled,
+    Done,
+    Error,
     InputAdded,
     ModelFailed,
     Observed,
@@ -16,11 +18,13 @@ from contracts.runs.events import (
     Resumed,
     RunEvent,
     Step,
+    Terminal,
 )
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import FinalPayload
+from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
-from services.shared.runs.waiting import waiting_after
+from services.shared.runs.waiting import MAX_QUERY_CHARACTERS, status_of, waiting_after
 
 ASKED = Asked(turn=1, attempt=1, by="INBOX:1", holder="h")
 STEP = Step(
@@ -112,3 +116,27 @@ def test_a_plan_is_shown_whole() -> None:
     ]
     (alone,) = views([TWO_CALLS.model_copy(update={"calls": [PAY]}), paused("a")])
     assert alone.plan == []
+
+
+REQUEST = RunRequested(run_id="0" * 32, tenant="t", requested_at=1, trace_id="0" * 32, query="q" * 1000, agent="a")
+PAYLOAD = FinalPayload(raw_answer="")
+ENDS: list[tuple[Terminal, str, str, str | None]] = [
+    (Done(raw_answer="", reason="budget_exhausted"), "done", "budget_exhausted", None),
+    (Error(error="e", code="model_failed", trace_id="0" * 32, payload=PAYLOAD), "error", "error", "model_failed"),
+    (Cancelled(reason="enough", payload=PAYLOAD), "cancelled", "cancelled", None),
+]
+
+
+@pytest.mark.parametrize(("end", "status", "reason", "code"), ENDS)
+def test_an_ended_run_has_the_status_of_its_end(end: Terminal, status: str, reason: str, code: str | None) -> None:
+    """With the reason, and the code of an error."""
+    found = status_of(REQUEST.run_id, REQUEST, end, state="running", started_at=2, ended_at=3)
+    assert (found.status, found.reason, found.code, found.ended_at) == (status, reason, code, 3)
+    assert (found.agent, len(found.query)) == ("a", MAX_QUERY_CHARACTERS)
+
+
+def test_the_status_of_a_task_names_the_run_that_spawned_it() -> None:
+    """And why it exists."""
+    request = REQUEST.model_copy(update={"cause": "job", "parent": "2" * 32})
+    found = status_of(request.run_id, request, None, state="running", started_at=None, ended_at=None)
+    assert (found.cause, found.parent) == ("job", "2" * 32)

@@ -15,13 +15,19 @@ from contracts.sessions.records import (
     SessionStarted,
     Summarised,
 )
-from contracts.sessions.tasks import GroupOpened, GroupSealed, TaskSpawned
+from contracts.sessions.tasks import (
+    MAX_DIGEST_BYTES,
+    GroupEnded,
+    GroupOpened,
+    GroupSealed,
+    Reported,
+    TaskEnded,
+    TaskSpawned,
+)
 from contracts.wire.base import MAX_RECORD_BYTES
 from services.shared.sessions import fold as session_fold
 from services.shared.sessions.fold import MAX_TURNS, checkpoint, fold
 from services.shared.sessions.state import Session
-
-A = "a" * 32
 
 
 def folded(session: Session, *events: KnownSessionEvent) -> Session:
@@ -40,7 +46,7 @@ def with_turns(count: int, answer: str = "yes") -> Session:
 
 
 def with_tasks(session: Session, count: int) -> Session:
-    """The session with so many open tasks, each with a query of 200 characters."""
+    """The session with so many tasks, each with a query of 200 characters; half have ended, with long results."""
     for number in range(count):
         task = f"{number:032x}"[::-1]
         opened = GroupOpened(group_id=task, run="f" * 32, timeout_at=1_700_000_000_000, report_as={"agent": "clerk"})
@@ -54,7 +60,12 @@ def with_tasks(session: Session, count: int) -> Session:
             query="x" * 200 if number < 300 else "",
             requested_at=1_700_000_000_000,
         )
-        session = folded(session, opened, spawned, GroupSealed(group_id=task, by="spawn"))
+        events: list[KnownSessionEvent] = [opened, spawned, GroupSealed(group_id=task, by="spawn")]
+        if number % 2:
+            ended = TaskEnded(task_id=task, outcome="succeeded", digest="x" * MAX_DIGEST_BYTES)
+            report = Reported(report_id=task[::-1], group_id=task, kind="task", tasks=[task])
+            events += [ended, GroupEnded(group_id=task, status="complete"), report]
+        session = folded(session, *events)
     return session
 
 

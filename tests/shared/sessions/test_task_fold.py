@@ -1,4 +1,4 @@
-"""The tasks of a session as the fold of their events, and the bounds of their state."""
+"""The tasks of a session as the fold of their events, the bounds of their state, and what a checkpoint holds."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,6 +13,7 @@ from contracts.sessions.tasks import (
     ResultsMerged,
     TaskEnded,
     TaskSpawned,
+    WaiterAdded,
 )
 from services.shared.sessions.task_fold import (
     MAX_DIGESTS_BYTES,
@@ -26,10 +27,10 @@ from services.shared.sessions.task_state import Background
 A, B = "a" * 32, "b" * 32
 
 
-def _folded(*events: object, background: Background | None = None) -> Background:
+def _folded(*events: object, background: Background | None = None, at: int = 1) -> Background:
     background = background or Background()
     for event in events:
-        background = fold(background, event, at=1)
+        background = fold(background, event, at=at)
     return background
 
 
@@ -118,3 +119,21 @@ def test_a_dropped_task_is_recalled() -> None:
     found = recalled(Background(), records, A)
     assert list(found.tasks) == list(found.groups) == [A]
     assert (found.tasks[A].digest, found.tasks[A].is_merged, found.tasks[A].ended_at) == ("result a", True, 2)
+
+
+def test_a_checkpoint_leaves_out_what_it_can_put_back() -> None:
+    """Ids stand once; reading gives the same tasks."""
+    background = _folded(
+        GroupOpened(group_id=A, name="g", run="r", report="any", report_as={"agent": "clerk"}),
+        TaskSpawned(task_id=A, group_id=A, run="r", call_id="1-1", mode="subagent"),
+        TaskSpawned(task_id=B, group_id=A, run="q", call_id="1-2", mode="job", tool="search"),
+        WaiterAdded(group_id=A, run="r", call_id="1-1", until=5),
+        TaskEnded(task_id=A, outcome="failed", code="internal"),
+        at=7,
+    )
+
+    data = background.model_dump(mode="json", exclude_defaults=True)
+    assert data["tasks"][A] == {"run": "r", "call_id": "1-1", "status": "failed", "ended_at": 7, "code": "internal"}
+    assert "tasks" not in data["groups"][A]
+    assert Background.model_validate(data) == background
+    assert Background.model_validate_json(background.model_dump_json()) == background

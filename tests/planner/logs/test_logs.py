@@ -1,9 +1,10 @@
-"""The cache of run logs: two handlings that read one run at the same time, and two runs that have one id."""
+"""The logs of runs: what two handlings or two runs of one id read and write; and the lines about runs for people."""
 
 import time
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from contracts.runs.events import PayloadProposed, Redelivered
 from contracts.runs.requests import Memory, RunRequested
@@ -23,24 +24,23 @@ from services.messaging.connection import Bus
 from services.planner.conversation.encoding import encoded
 from services.planner.conversation.rendering import Renderer
 from services.planner.effects.messages import request_run
-from services.planner.effects.sessions import Sessions
 from services.planner.logs import index
 from services.planner.logs.ownership_watch import Address
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.planner.run.state.run import Run
-from services.planner.settings import PlannerSettings
-from services.planner.strategies.registry import strategies_of
 from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
 from tests.planner.run_world import started
+from tests.planner.test_runs_approvals import paying
 from tests.support.buses import provisioned
-from tests.support.model_server import ModelServer, answer
+from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
-from tests.support.run_services import Planning
+from tests.support.run_services import MODEL, Planning
+from tests.support.session_logs import STRATEGIES, sessions_of
 from tests.support.waiting import wait_until
 
-STRATEGIES = strategies_of(PlannerSettings())
+SECRET = "the launch code is 4711"
 
 
 def runs_of(count: int) -> list[KnownSessionEvent]:
@@ -101,14 +101,12 @@ async def test_a_dead_letter_gives_a_proposal_back(
     """The decision, unless the apply was requested and may still be made; or the word of the end of its run."""
     address, job = SessionAddress.of("default", new_id()), new_id()
     async with provisioned(nats_server.url, "planner") as bus:
-        sessions = SessionLogs(bus)
-        [payload_id] = (await with_proposal(sessions, address, new_id(), job)).proposals
+        [payload_id] = (await with_proposal(SessionLogs(bus), address, new_id(), job)).proposals
         if is_requested:
             request = RunRequested(run_id=job, tenant="default", requested_at=1, trace_id="t", query="")
             await request_run(bus, request)
-        handling = Sessions(bus, RunLogs(bus, sessions, STRATEGIES.of), sessions)
-        await handling.on_dead_letter(address, f"{job}-ended" if is_end else f"proposal-{payload_id}")
-        found = (await sessions.load(address)).proposals[payload_id]
+        await sessions_of(bus).on_dead_letter(address, f"{job}-ended" if is_end else f"proposal-{payload_id}")
+        found = (await SessionLogs(bus).load(address)).proposals[payload_id]
         goes_on = is_requested and not is_end
         assert (found.state, found.code) == (("applying", None) if goes_on else ("pending", "poisoned"))
 
@@ -187,3 +185,44 @@ async def test_a_new_run_with_the_id_of_a_purged_one_is_answered(plan: Plan, pro
     await request(planning, run)
     story = await planning.ended(run)
     assert (story.end.raw_answer, story.end.usage.model_calls) == ("new", 1)
+
+
+def of(lines: list[Any], event: str) -> list[dict[str, Any]]:
+    """The lines of an event, all at INFO."""
+    found = [line for line in lines if line["event"] == event]
+    assert all(line["log_level"] == "info" for line in found)
+    return found
+
+
+async def test_a_run_that_ended_leaves_one_line(plan: Plan, provider: ModelServer) -> None:
+    """With what it cost, and how it ended; nothing of what was said."""
+    provider.say(action("look", q=SECRET), action("fail", q=SECRET), answer(SECRET))
+    with structlog.testing.capture_logs() as lines:
+        story = await (await plan()).tell(SECRET, llm_context={"note": SECRET})
+        # A listener may see the end before the planner knows that it is stored.
+        await wait_until(lambda: any(line["event"] == "run_ended" for line in lines), what="the end is in the log")
+    assert SECRET not in str(lines)
+    [line] = of(lines, "run_ended")
+    usage = story.end.usage
+    assert line["run_id"] == story.run
+    assert (line["tenant"], line["agent"], line["model"]) == ("default", "default", MODEL)
+    assert (line["status"], line["code"], line["steps"]) == ("done", "answer_complete", 3)
+    assert (line["prompt_tokens"], line["completion_tokens"]) == (usage.prompt_tokens, usage.completion_tokens)
+    assert (line["model_calls"], line["tool_calls"], line["cost_usd"]) == (3, 2, None)
+    assert line["ms"] > 0
+    [call] = of(lines, "call_failed")
+    assert call["code"] == "tool_error"
+
+
+async def test_a_call_that_a_person_rejects_leaves_a_line(plan: Plan, provider: ModelServer) -> None:
+    """No tool runner gets the call, so the planner logs it, without the note."""
+    planning = await plan(paying([]))
+    provider.say(action("pay", sum=5), answer("done"))
+    with structlog.testing.capture_logs() as lines:
+        run = await planning.ask()
+        [pause] = await planning.paused(run)
+        await planning.decide(pause, run, "reject", note=SECRET)
+        await planning.ended(run)
+    assert SECRET not in str(lines)
+    [refused] = of(lines, "call_failed")
+    assert (refused["tool"], refused["code"], refused["run_id"]) == ("pay", "rejected", run)
