@@ -1,15 +1,13 @@
-"""Judge a finished chaos session by what it left behind (`traces`).
+"""Rules of storms over runs, which directed tests are judged by too (`traces`). Those about one run stand here.
 
-Each rule is a function that yields complaints; tests/system/test_checker.py and test_plan_rules.py alter records one by
-one and check that the right rule notices (a rule without a mutant is not trusted).
+A rule that no altered record makes complain is not trusted: test_rules.py alters them one by one.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 
-from tests.system.plan_rules import PLAN_RULES, calls_with_what_was_announced
-from tests.system.session_rules import SESSION_RULES
-from tests.system.traces import TERMINAL, Event, Evidence, RunEvidence, end_of, events_of, planned_calls
+from tests.system import plan_rules, session_rules
+from tests.system.traces import TERMINAL, Event, RunEvidence, end_of, events_of, planned_calls, rules_in
 
 
 def ends_exactly_once(run: RunEvidence) -> Iterator[str]:
@@ -38,7 +36,7 @@ def ends_done(run: RunEvidence) -> Iterator[str]:
 
 def settles_each_call_once(run: RunEvidence) -> Iterator[str]:
     """No call has two outcomes, and a run that is `done` has one for each call."""
-    observed = Counter(event["call_id"] for _, event in events_of(run, "log") if event["type"] == "observed")
+    observed = Counter(event["call_id"] for event in run.of("observed"))
     planned = {call["call_id"] for _, call in planned_calls(run)}
     for call_id, count in observed.items():
         if count > 1:
@@ -120,7 +118,7 @@ def names_the_last_chunk(run: RunEvidence) -> Iterator[str]:
 def asks_in_order(run: RunEvidence) -> Iterator[str]:
     """Attempts of a turn count up by one, turns too, and a decision is that of the newest attempt."""
     turn, attempt = 0, 0
-    for _, event in events_of(run, "log"):
+    for event in run.log:
         if event["type"] == "asked":
             expected = (turn, attempt + 1) if event["turn"] == turn else (turn + 1, 1)
             if (event["turn"], event["attempt"]) != expected:
@@ -171,7 +169,7 @@ def is_closed_for_others(run: RunEvidence) -> Iterator[str]:
     end = end_of(run)
     if end is None:
         return
-    has_begun = any(event["type"] == "run_started" for _, event in events_of(run, "log"))
+    has_begun = any(event["type"] == "run_started" for event in run.log)
     if has_begun and run.in_index != end[1]["type"]:
         yield f"ended {end[1]['type']}, and the index says {run.in_index or 'nothing'}"
     if run.timers:
@@ -183,30 +181,5 @@ def _essence(event: Event) -> str:
     return repr(parts)
 
 
-RULES: dict[str, Callable[[RunEvidence], Iterator[str]]] = {
-    rule.__name__: rule
-    for rule in (
-        ends_exactly_once,
-        ends_done,
-        settles_each_call_once,
-        streams_the_answer,
-        stores_nothing_of_the_dead,
-        names_the_last_chunk,
-        asks_in_order,
-        retries_when_the_wait_is_over,
-        shows_what_is_stored,
-        is_closed_for_others,
-    )
-}
-
-
-def judge(evidence: Evidence) -> dict[str, list[str]]:
-    """Apply every rule; return the complaints by rule, empty when no promise was broken."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for name, rule in (RULES | PLAN_RULES).items():
-        for run in evidence.runs:
-            found[name] += [f"{run.run_id}: {complaint}" for complaint in rule(run)]
-    for name, session_rule in SESSION_RULES.items():
-        found[name] += list(session_rule(evidence))
-    found[calls_with_what_was_announced.__name__] += list(calls_with_what_was_announced(evidence))
-    return {name: complaints for name, complaints in found.items() if complaints}
+OF_EACH_RUN = rules_in(globals())
+RULES = OF_EACH_RUN | plan_rules.RULES | session_rules.RULES

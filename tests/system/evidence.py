@@ -15,8 +15,9 @@ from services.messaging.kv import Bucket
 from services.messaging.reads import DirectReader
 from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
+from tests.support.waiting import wait_until
 from tests.system import executions
-from tests.system.traces import TERMINAL, Evidence, OpenRun, RunEvidence, StoredRecord, events_of
+from tests.system.traces import TERMINAL, Evidence, OpenRun, RunEvidence, StoredRecord
 
 QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
 
@@ -55,6 +56,15 @@ async def left(bus: Bus) -> dict[str, int]:
     return {queue: (await bus.api(f"STREAM.INFO.{queue}", {}))["state"]["messages"] for queue in QUEUES}
 
 
+async def drained(bus: Bus, timeout: float = 30) -> None:
+    """Return once every message is acknowledged. Raises AssertionError."""
+
+    async def empty() -> bool:
+        return not any((await left(bus)).values())
+
+    await wait_until(empty, timeout=timeout, what="the work queues are empty")
+
+
 async def consumers(bus: Bus) -> list[str]:
     """Where every work queue stands, in words: for finding out why a run hangs."""
     lines = []
@@ -80,13 +90,20 @@ async def dead(bus: Bus) -> list[tuple[str, str, bytes]]:
     return found
 
 
-async def gather(bus: Bus, runs: list[RunEvidence], ledger_file: Path, idempotent: dict[str, bool]) -> Evidence:
-    """Read the logs of these runs, the ledger and the queues."""
-    for run in runs:
+async def gather(bus: Bus, found: Evidence, ledger: Path) -> None:
+    """Read what is left: the logs of its runs and sessions, the ledger and the queues."""
+    for run in found.runs:
         run.records = await records(bus, run.run_id)
         run.in_index = await _status_in_index(bus, run)
         run.timers = await _timers(bus, run.run_id)
-    return Evidence(runs, executions.read(ledger_file), idempotent, await left(bus))
+    found.sessions = {session: await session_records(bus, session) for session in sorted({*found.session_of.values()})}
+    found.executions, found.left = executions.read(ledger), await left(bus)
+
+
+async def session_records(bus: Bus, session_id: str) -> list[StoredRecord]:
+    """The log of a session, in the order of storage."""
+    subject = subjects.session_log(subjects.DEFAULT_TENANT, keys.session_key(session_id))
+    return await _read(await bus.reader(subjects.SESSIONS), "session", subject)
 
 
 async def open_run_of(bus: Bus, run: RunEvidence) -> OpenRun | None:
@@ -102,7 +119,7 @@ async def open_run_of(bus: Bus, run: RunEvidence) -> OpenRun | None:
     run.records = run.records or await records(bus, run.run_id)
     status = await _status_in_index(bus, run)
     run.records = await records(bus, run.run_id)
-    events = [event["type"] for _, event in events_of(run, "log")]
+    events = [event["type"] for event in run.log]
     if not events or {"stopping", *TERMINAL} & {*events} or _deadline_of(run) < time.time():
         return None
     return OpenRun(run.run_id, is_in_index=status != "", has_timer=timer is not None)
@@ -110,12 +127,12 @@ async def open_run_of(bus: Bus, run: RunEvidence) -> OpenRun | None:
 
 def _deadline_of(run: RunEvidence) -> float:
     """The deadline that the run began with, Unix seconds. Once it has passed, its timer may be on its way."""
-    started = next((event for _, event in events_of(run, "log") if event["type"] == "run_started"), {})
+    started = next(iter(run.of("run_started")), {})
     return float(started.get("deadline_at") or math.inf) / 1000
 
 
 async def _status_in_index(bus: Bus, run: RunEvidence) -> str:
-    started = next((event for _, event in events_of(run, "log") if event["type"] == "run_started"), None)
+    started = next(iter(run.of("run_started")), None)
     if started is None:
         return ""
     key = keys.run_key(subjects.DEFAULT_TENANT, started["request"]["requested_at"], run.run_id)

@@ -14,11 +14,12 @@ from tests.support.stack import Stack
 from tests.system import run_storm
 from tests.system.model import Plan, PlannedModel
 from tests.system.run_storm import RunStorm
-from tests.system.traces import planned_calls
+from tests.system.traces import Evidence, planned_calls
 
 SERVERS = {"near": "", "far": "far_"}
 """The servers, with the prefix of their tools."""
 IDEMPOTENT = {prefix + tool: tool == "often" for prefix in SERVERS.values() for tool in ("often", "once")}
+_TIMELESS = frozenset(tool for tool in IDEMPOTENT if tool.startswith(SERVERS["far"]))
 AGENTS = {"default": {"tools": [*IDEMPOTENT]}}
 
 
@@ -61,7 +62,7 @@ def add_servers(stack: Stack, ledger: Path) -> None:
 class McpStorm(RunStorm):
     """One storm under way."""
 
-    idempotent: dict[str, bool] = field(default_factory=lambda: IDEMPOTENT)
+    found: Evidence = field(default_factory=lambda: Evidence([], idempotent=IDEMPOTENT, timeless=_TIMELESS))
 
     def draw(self, rng: random.Random, nth: int) -> Plan:
         drawn = run_storm.draw(rng, nth)
@@ -73,8 +74,7 @@ class McpStorm(RunStorm):
     async def gather(self, bus: Bus) -> None:
         """The log says which call has which key."""
         await super().gather(bus)
-        self.of_runs.timeless = frozenset(tool for tool in IDEMPOTENT if tool.startswith(SERVERS["far"]))
-        planned = [(run, call) for run in self.of_runs.runs for _, call in planned_calls(run)]
+        planned = [(run, call) for run in self.found.runs for _, call in planned_calls(run)]
         known = {call["args"]["key"]: f"{run.run_id}.{call['call_id']}" for run, call in planned}
-        for each in self.of_runs.executions:
+        for each in self.found.executions:
             each.key = known.get(each.key, each.key)

@@ -1,8 +1,8 @@
 """A provider whose script is in the query, so that runs do not mix and a repeated request gets the same reply.
 
 The question says which tools to call in which turn, how long they take, how long the answer is and how fast it comes.
-The turn is the number of replies that the conversation already holds: nothing is remembered between two requests. What
-a request of a run with the strategy `planned` or `chat` asks for, its form tells.
+The turn is the number of replies since the newest question: nothing is remembered between two requests. What a request
+of a run with the strategy `planned` or `chat` asks for, its form tells.
 """
 
 import json
@@ -160,18 +160,30 @@ def stage_of(body: dict[str, Any]) -> Stage:
     return "plan" if _PLANS in json.dumps(body["messages"][0]) else "act"
 
 
+def _newest(message: dict[str, Any]) -> Plan | None:
+    """The last script in a message; several may have been merged into it."""
+    text = json.dumps(message.get("content"), ensure_ascii=False)
+    _, mark, last = text.rpartition("SCRIPT ")
+    return Plan.read(mark + last)
+
+
 class PlannedModel(ModelServer):
     """The provider on loopback. `ledger` holds every request, and whether its client went before the end."""
 
     def reply_to(self, seen: Seen) -> Say:
-        """Read the script; without one, do as `say` was told."""
-        plan = Plan.read(seen.text)
+        """Follow the newest script, those of earlier questions being there too; without one, do as `say` was told."""
+        plan, turn = None, 0
+        for message in seen.body.get("messages", []):
+            if message["role"] == "assistant":
+                turn += 1
+            elif message["role"] == "user" and (found := _newest(message)) is not None:
+                plan, turn = found, 0
         if plan is None:
             return super().reply_to(seen)
         stage = stage_of(seen.body)
         before = len(self.asked(plan, stage)) if plan.fails else 0
         self.ledger.append(seen)
-        return _FAILURES[before] if before < plan.fails else plan.reply(seen.turns, stage)
+        return _FAILURES[before] if before < plan.fails else plan.reply(turn, stage)
 
     def asked(self, plan: Plan, stage: Stage | None = None) -> list[Seen]:
         """The requests of runs with this very question; those for this, unless it is None."""

@@ -1,14 +1,14 @@
 """Promises about runs of the strategy `planned`: the plan, its calls one after another, the answer.
 
-A rule without a mutant in test_plan_rules.py is not trusted. Those of `OF_ANY_PLAN` hold for runs that plan again, too.
+test_rules.py proves that each can complain.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.system.traces import Event, Evidence, RunEvidence, end_of, events_of
+from tests.system.traces import Event, Evidence, RunEvidence, end_of, rules_in
 
 _TEMPLATE = re.compile(r"\$([0-9]+)\.output\.(\S+)")
 _STATUSES = {"succeeded": "success", "failed": "failed"}
@@ -59,16 +59,14 @@ class Planned:
 
 def is_planned(run: RunEvidence) -> bool:
     """Whether the run has the strategy `planned`."""
-    return any(
-        event["type"] == "run_started" and event.get("strategy") == "planned" for _, event in events_of(run, "log")
-    )
+    return any(event["type"] == "run_started" and event.get("strategy") == "planned" for event in run.log)
 
 
 def plans_of(run: RunEvidence) -> list[Planned]:
     """Every plan with calls or errors, in order. Plans of the strategy `react` are none."""
     found: list[Planned] = []
     decided = False
-    for _, event in events_of(run, "log") if is_planned(run) else ():
+    for event in run.log if is_planned(run) else ():
         decided = decided or event["type"] == "resumed"
         if event["type"] == "step" and event["node"] == "plan" and (event.get("plan") or event["status"] == "invalid"):
             found.append(Planned(event))
@@ -86,9 +84,9 @@ def asks_at_most_twice(run: RunEvidence) -> Iterator[str]:
     """A direct response takes one request, every other plan two: for itself, and for the answer. More are attempts."""
     if not is_planned(run):
         return
-    turns = sorted({event["turn"] for _, event in events_of(run, "log") if event["type"] == "asked"})
+    turns = sorted({event["turn"] for event in run.of("asked")})
     nodes = {1: {"plan", "execute"}, 2: {"respond"}}
-    steps = [event for _, event in events_of(run, "log") if event["type"] == "step"]
+    steps = run.of("step")
     for step in steps:
         if step.get("node") not in nodes.get(step["step"], set()):
             yield f"turn {step['step']} led to {step.get('node')}"
@@ -105,7 +103,7 @@ def asks_at_most_twice(run: RunEvidence) -> Iterator[str]:
 def announces_each_request(run: RunEvidence) -> Iterator[str]:
     """A model gets no request but those that are announced: a repeated one is a later attempt of its turn."""
     turns = {"plan": {1}, "respond": {2}}
-    asked = [event for _, event in events_of(run, "log") if event["type"] == "asked"]
+    asked = run.of("asked")
     for stage, count in run.requests.items():
         announced = [
             event
@@ -234,16 +232,12 @@ def calls_with_what_was_announced(evidence: Evidence) -> Iterator[str]:
             yield f"{execution.key}: called after {execution.after!r}, announced after {expected!r}"
 
 
-OF_ANY_PLAN: dict[str, Callable[[RunEvidence], Iterator[str]]] = {
-    rule.__name__: rule
-    for rule in (
-        calls_in_order,
-        passes_results_on,
-        says_how_calls_ended,
-        answers_what_has_ended,
-        runs_nothing_invalid,
+RULES = rules_in(globals())
+OF_ANY_PLAN = {
+    name: RULES[name]
+    for name in (
+        *("calls_in_order", "passes_results_on", "says_how_calls_ended"),
+        *("answers_what_has_ended", "runs_nothing_invalid"),
     )
 }
-PLAN_RULES = {
-    rule.__name__: rule for rule in (asks_at_most_twice, announces_each_request, follows_its_script)
-} | OF_ANY_PLAN
+"""Those that hold for runs that plan again, too."""

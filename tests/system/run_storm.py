@@ -7,21 +7,18 @@ strategy `planned`, and one has the strategy `chat`.
 import asyncio
 import contextlib
 import random
-from collections.abc import Coroutine
+from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
-from tests.system import evidence
-from tests.system.checker import judge
+from tests.system import checker, evidence
 from tests.system.client import Client
 from tests.system.model import WRITES, Plan
+from tests.system.sound import IDEMPOTENT
 from tests.system.storm import Storm
-from tests.system.summary import summary
-from tests.system.traces import OpenRun, RunEvidence
+from tests.system.traces import Evidence, RunEvidence
 
-IDEMPOTENT = {"often": True, "once": False, "refuse": False}
 RUN_LIMIT_S = 150
 """For one run. One that nobody owns stands still until its deadline, an hour; one that is struck again and again on a
 machine with much else to do was seen to take 70 s."""
@@ -44,62 +41,70 @@ _HURRIED, _WRITTEN = 0.2, 0.25
 class RunStorm(Storm):
     """One storm under way."""
 
-    plans: dict[str, Plan] = field(default_factory=dict)
-    connections: int = 0
-    open_runs: list[OpenRun] = field(default_factory=list)
-    idempotent: dict[str, bool] = field(default_factory=lambda: IDEMPOTENT)
+    found: Evidence = field(default_factory=lambda: Evidence([], idempotent=IDEMPOTENT))
+    rules = checker.RULES
 
     def draw(self, rng: random.Random, nth: int) -> Plan:
         return draw(rng, nth)
 
-    async def work(self, client: Client) -> None:
+    async def work(self) -> None:
         """Start runs, a few at once, until there were enough of them and the storm is over."""
         running: set[asyncio.Task[None]] = set()
         nth = 0
         while nth < self.runs or self.struck.total() < self.blows:
             nth += 1
-            running.add(asyncio.create_task(_one(self, client, nth, random.Random(f"{self.seed}.{nth}"))))
+            running.add(asyncio.create_task(self._one(nth, random.Random(f"{self.seed}.{nth}"))))
             if len(running) >= _AT_ONCE:
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
         await asyncio.gather(*running)
-        self.connections = client.connections
 
-    def meanwhile(self) -> list[Coroutine[Any, Any, None]]:
+    async def meanwhile(self) -> None:
         """Note what others find of the open runs."""
-        return [_watch(self)]
+        bus = await evidence.connect(self.system.nats)
+        followed: dict[str, RunEvidence] = {}
+        try:
+            while True:
+                for run in self.found.runs[-_CHECKED_RUNS:]:
+                    with contextlib.suppress(BusError):  # Its server may be down.
+                        found = await evidence.open_run_of(
+                            bus, followed.setdefault(run.run_id, RunEvidence(run.run_id))
+                        )
+                        self.found.open_runs += [found] if found is not None else []
+                await asyncio.sleep(_CHECK_EVERY_S)
+        finally:
+            await bus.leave()
 
     async def gather(self, bus: Bus) -> None:
         requests = self.system.model.requests()
-        for run in self.of_runs.runs:
-            run.requests = dict(requests[self.plans[run.run_id].nth])
-        self.of_runs = await evidence.gather(bus, self.of_runs.runs, self.system.ledger, self.idempotent)
-        self.of_runs.open_runs, self.of_runs.blows = self.open_runs, [at for at, _, _ in self.history]
+        for run in self.found.runs:
+            assert run.script is not None
+            run.requests = dict(requests[run.script.nth])
+        self.found.blows = [at for at, _, _ in self.history]
+        await super().gather(bus)
 
-    def judge(self) -> dict[str, list[str]]:
-        return judge(self.of_runs)
+    def counts(self) -> Counter[str]:
+        return Counter({"event streams opened": self.client.connections})
 
-    def report(self, complaints: dict[str, list[str]]) -> str:
-        rows = [("seed", str(self.seed)), ("event streams opened", str(self.connections))]
-        rows += [(blow, str(count)) for blow, count in sorted(self.struck.items())]
-        return summary(
-            rows, self.of_runs, complaints, {run: str(plan) for run, plan in self.plans.items()}, self.history
-        )
+    async def _one(self, nth: int, rng: random.Random) -> None:
+        plan, client = self.draw(rng, nth), self.client
+        run = RunEvidence("", cancelled_by_client=nth % _CANCEL_EVERY == 0, may_fail=plan.deadline_s > 0, script=plan)
+        async with asyncio.TaskGroup() as tasks:
+            run.run_id = await client.ask(plan.query, key=f"chaos-{self.seed}-{nth}", **plan.request)
+            self.found.runs.append(run)
+            if run.cancelled_by_client:
+                tasks.create_task(_cancel_soon(client, run.run_id, rng.uniform(0, 1.5)))
+            try:
+                async with asyncio.timeout(RUN_LIMIT_S):
+                    await client.follow(run.run_id, run.seen, hop=lambda: rng.uniform(0.03, 0.8))
+            except TimeoutError:
+                self.found.hung.append(f"{run.run_id}: {plan}")
 
 
-async def _watch(storm: RunStorm) -> None:
-    bus = await evidence.connect(storm.system.nats)
-    followed: dict[str, RunEvidence] = {}
-    try:
-        while True:
-            for run in storm.of_runs.runs[-_CHECKED_RUNS:]:
-                with contextlib.suppress(BusError):  # Its server may be down.
-                    found = await evidence.open_run_of(bus, followed.setdefault(run.run_id, RunEvidence(run.run_id)))
-                    storm.open_runs += [found] if found is not None else []
-            await asyncio.sleep(_CHECK_EVERY_S)
-    finally:
-        await bus.leave()
+async def _cancel_soon(client: Client, run_id: str, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    await client.cancel(run_id)
 
 
 def draw(rng: random.Random, nth: int) -> Plan:
@@ -136,24 +141,3 @@ def planned(plan: Plan, rng: random.Random) -> Plan:
     turns = tuple((tool,) for tool in tools)
     agent = WRITES if rng.random() < _WRITTEN else plan.agent
     return replace(plan, strategy="planned", turns=turns, wrong=wrong, deadline_s=deadline_s, agent=agent)
-
-
-async def _one(storm: RunStorm, client: Client, nth: int, rng: random.Random) -> None:
-    plan = storm.draw(rng, nth)
-    run = RunEvidence("", cancelled_by_client=nth % _CANCEL_EVERY == 0, may_fail=plan.deadline_s > 0, script=plan)
-    async with asyncio.TaskGroup() as tasks:
-        run.run_id = await client.ask(plan.query, key=f"chaos-{storm.seed}-{nth}", **plan.request)
-        storm.of_runs.runs.append(run)
-        storm.plans[run.run_id] = plan
-        if run.cancelled_by_client:
-            tasks.create_task(_cancel_soon(client, run.run_id, rng.uniform(0, 1.5)))
-        try:
-            async with asyncio.timeout(RUN_LIMIT_S):
-                await client.follow(run.run_id, run.seen, hop=lambda: rng.uniform(0.03, 0.8))
-        except TimeoutError:
-            storm.of_runs.hung.append(f"{run.run_id}: {plan}")
-
-
-async def _cancel_soon(client: Client, run_id: str, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    await client.cancel(run_id)

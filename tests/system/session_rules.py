@@ -2,10 +2,10 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from runwire.serving.connection import STALL_S
-from tests.system.traces import Event, Evidence, Execution, StoredRecord, end_of, events_of, planned_calls
+from tests.system.traces import Event, Evidence, Execution, StoredRecord, end_of, events_of, planned_calls, rules_in
 
 _CLOCKS_S = 0.05
 """How far two processes' clocks and a write's way may lie apart on one machine, in seconds."""
@@ -120,15 +120,6 @@ def crashes_nowhere(evidence: Evidence) -> Iterator[str]:
     yield from evidence.crashed
 
 
-SESSION_RULES: dict[str, Callable[[Evidence], Iterator[str]]] = {
-    rule.__name__: rule
-    for rule in (
-        executes_once,
-        records_starts_for_a_reason,
-        opens_for_others,
-        leaves_nothing,
-        hangs_nowhere,
-        dead_letters_nothing,
-        crashes_nowhere,
-    )
-}
+RULES = rules_in(globals())
+ALWAYS = {name: RULES[name] for name in ("leaves_nothing", "hangs_nowhere", "dead_letters_nothing", "crashes_nowhere")}
+"""Those that hold in storms of all kinds."""

@@ -11,21 +11,22 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from services.messaging.connection import Bus
-from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.client import Client
+from tests.system.summary import summary
 from tests.system.system import System
-from tests.system.traces import Evidence
+from tests.system.traces import Rule, judge
 
 ACK_WAIT_S = 2.0
 AFTERMATH_S = 3.5
 """After the end, in which those who were frozen wake up and do their worst."""
 DRAIN_LIMIT_S = 30
+_SESSIONS_AT_ONCE = 6
 _STRUCK_WHILE_STARTING = 0.1
 _FREEZES_OF_SERVER = 0.4
 _PAUSE_S = (0.2, 0.9)
@@ -41,38 +42,38 @@ class Storm:
     blows: int
     server_kills: int
     seed: int
-    of_runs: Evidence = field(default_factory=lambda: Evidence([]))
-    """What it leaves of all runs; `gather` completes it."""
+    found: Any
+    """The evidence; `gather` completes it."""
     struck: Counter[str] = field(default_factory=Counter)
     history: list[tuple[float, str, str]] = field(default_factory=list)
     """When (Unix s), what, to whom: for finding the cause of a broken promise."""
     down: set[str] = field(default_factory=set)
     """Processes that are being struck, until they run again."""
     rng: random.Random = field(init=False)
+    client: Client = field(init=False)
+    rules: ClassVar[Mapping[str, Rule]]
+    """By which it is judged."""
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
 
-    async def work(self, client: Client) -> None:
+    async def work(self) -> None:
         """Do what the storm is about, until it is over."""
         raise NotImplementedError
 
-    def meanwhile(self) -> list[Coroutine[Any, Any, None]]:
+    async def meanwhile(self) -> None:
         """What goes on beside the work, until that is done."""
-        return []
 
-    async def calm(self, client: Client) -> None:
+    async def calm(self) -> None:
         """Wait for what is still to come, once everything runs again."""
 
     async def gather(self, bus: Bus) -> None:
         """Read what is left, once the queues are empty."""
-        raise NotImplementedError
+        await evidence.gather(bus, self.found, self.system.ledger)
 
-    def judge(self) -> dict[str, list[str]]:
-        raise NotImplementedError
-
-    def report(self, complaints: dict[str, list[str]]) -> str:
-        raise NotImplementedError
+    def counts(self) -> Counter[str]:
+        """What people did, and how often."""
+        return Counter()
 
     def note(self, blow: str, name: str) -> None:
         """Count a blow."""
@@ -81,15 +82,39 @@ class Storm:
         self.history.append((time.time(), blow, f"{name} {pid}"))
 
 
+@dataclass
+class SessionStorm(Storm):
+    """One with sessions, a few of which go on at the same time."""
+
+    sessions: int = 1
+
+    async def work(self) -> None:
+        """Hold the sessions, each with its share of the runs."""
+        places = asyncio.Semaphore(_SESSIONS_AT_ONCE)
+
+        async def hold(session_id: str) -> None:
+            async with places:
+                await self.talk(session_id, self.runs // self.sessions, random.Random(session_id))
+
+        await asyncio.gather(
+            *(hold(f"{type(self).__name__.lower()}-{self.seed}-{nth}") for nth in range(self.sessions))
+        )
+
+    async def talk(self, session_id: str, requests: int, rng: random.Random) -> None:
+        """Send the requests of a session, and wait until it has ended."""
+        raise NotImplementedError
+
+
 async def survive(storm: Storm) -> None:
     """Hold a storm, judge it, and fail with its report where a promise was broken."""
-    with storm.system.stack.showing_logs():
+    stack = storm.system.stack
+    with stack.showing_logs():
         await _hold(storm)
         complaints = await _judged(storm)
-        stack = storm.system.stack
         logs = "".join(stack.log_of(name).read_text(encoding="utf-8") for name in stack.names("planner"))
         found, false = (logs.count(event) for event in ("killed_planner_found", "planner_was_not_dead"))
-        report = f"{storm.report(complaints)}\n  killed planners found: {found}, false deaths: {false}"
+        counts = storm.struck + storm.counts() + Counter({"killed planners found": found, "false deaths": false})
+        report = f"seed {storm.seed}\n{summary(counts, storm.found, complaints, storm.history)}"
         sys.stdout.write(report + "\n")
         assert not complaints, report
         assert not false, report
@@ -98,35 +123,29 @@ async def survive(storm: Storm) -> None:
 async def _hold(storm: Storm) -> None:
     """Afterwards everything runs again and what was frozen has had its time."""
     stack = storm.system.stack
-    async with Client(*(stack.url_of(name) for name in stack.names("gateway"))) as client:
+    async with Client(*(stack.url_of(name) for name in stack.names("gateway"))) as storm.client:
         async with asyncio.TaskGroup() as tasks:
             raging = tasks.create_task(_rage(storm))
-            meanwhile = [tasks.create_task(each) for each in (_supervise(storm), *storm.meanwhile())]
-            await storm.work(client)
+            meanwhile = [tasks.create_task(each) for each in (_supervise(storm), storm.meanwhile())]
+            await storm.work()
             await raging
             for task in meanwhile:
                 task.cancel()
         await asyncio.to_thread(stack.mend)
-        await storm.calm(client)
+        await storm.calm()
     await asyncio.sleep(AFTERMATH_S)
 
 
 async def _judged(storm: Storm) -> dict[str, list[str]]:
     bus = await evidence.connect(storm.system.nats)
     try:
-
-        async def drained() -> bool:
-            return not any((await evidence.left(bus)).values())
-
         with contextlib.suppress(AssertionError):  # `leaves_nothing` says what is left.
-            await wait_until(drained, timeout=DRAIN_LIMIT_S, what="the queues are empty")
-        hung, crashed = storm.of_runs.hung, storm.of_runs.crashed
+            await evidence.drained(bus, DRAIN_LIMIT_S)
         await storm.gather(bus)
-        storm.of_runs.hung, storm.of_runs.crashed = hung, crashed
-        storm.of_runs.dead_letters = [
+        storm.found.dead_letters = [
             f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in await evidence.dead(bus)
         ]
-        return storm.judge()
+        return judge(storm.found, storm.rules)
     finally:
         await bus.leave()
 
@@ -203,6 +222,6 @@ async def _supervise(storm: Storm) -> None:
     while True:
         for name, part in stack.parts.items():
             if not part.alive and name not in storm.down:
-                storm.of_runs.crashed.append(f"{name}: {stack.tail_of(name)[-2000:]}")
+                storm.found.crashed.append(f"{name}: {stack.tail_of(name)[-2000:]}")
                 stack.spawn(name)
         await asyncio.sleep(0.2)

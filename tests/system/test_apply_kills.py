@@ -15,8 +15,7 @@ from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
-from tests.system.conversations.evidence import session_records
-from tests.system.evidence import left
+from tests.system.evidence import drained, session_records
 from tests.system.model import COLUMN, Plan
 from tests.system.strikes import Strike, dies, dies_after, for_one_test, mended
 from tests.system.system import System, planned
@@ -95,7 +94,7 @@ class Scene:
     async def struck(self, kind: str, nth: int, act: Callable[[Strike], bool]) -> bool:
         """Apply two of three rows while a process dies at its message with this number; return whether it did."""
         session_id, proposal_id = await self.proposed(3)
-        await self.settled()
+        await drained(self.bus)
         await mended(self.system)
         counted = itertools.count()
 
@@ -116,14 +115,6 @@ class Scene:
         """The names of the rows that a session has added."""
         rows = await asyncio.to_thread(self.system.tables().rows, self.table_id)
         return sorted(name for row in rows if (name := row[COLUMN]).startswith(session_id))
-
-    async def settled(self) -> None:
-        """Return once nothing is under way any more."""
-
-        async def empty() -> bool:
-            return not any((await left(self.bus)).values())
-
-        await wait_until(empty, timeout=30, what="the queues are empty")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.system.model import Plan
 from tests.system.sound import follow, judged_sound
 from tests.system.strikes import Hits, Strike, dies, for_one_test, seen, stops
 from tests.system.system import System
-from tests.system.traces import Execution, RunEvidence, events_of
+from tests.system.traces import Execution, RunEvidence
 
 pytestmark = pytest.mark.sample(4, of="file")
 
@@ -72,7 +72,7 @@ class Scene:
         `outcome`: `succeeded`, or the code of a failure.
         """
         await judged_sound(self.bus, self.system, self.run)
-        log = [event for _, event in events_of(self.run, "log")]
+        log = self.run.log
         [call] = [call for event in log if event["type"] == "step" for call in event.get("calls") or []]
         assert call["direct"]
         outcomes = [event for event in log if event["type"] == "observed"]

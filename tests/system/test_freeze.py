@@ -13,15 +13,11 @@ from tests.system.evidence import records
 from tests.system.model import Plan
 from tests.system.sound import follow, judged_sound
 from tests.system.system import System
-from tests.system.traces import RunEvidence, events_of
+from tests.system.traces import RunEvidence
 
 
 def _asks(run: RunEvidence) -> list[tuple[int, int, str]]:
-    return [
-        (event["turn"], event["attempt"], event["cause"])
-        for _, event in events_of(run, "log")
-        if event["type"] == "asked"
-    ]
+    return [(event["turn"], event["attempt"], event["cause"]) for event in run.of("asked")]
 
 
 async def test_a_frozen_planner_is_succeeded_and_stays_silent(system: System, client: Client, bus: Bus) -> None:

@@ -13,7 +13,7 @@ from tests.system.model import Plan
 from tests.system.sound import judged_sound
 from tests.system.strikes import Strike, dies_after, for_one_test
 from tests.system.system import System, planned
-from tests.system.traces import RunEvidence, events_of
+from tests.system.traces import RunEvidence
 
 _ACK_WAIT = {"RUNWIRE_ACK_WAIT_S": "20"}
 """So long that no planner loses a message by it in these tests, whatever else the machine does."""
@@ -59,7 +59,7 @@ async def _ends(client: Client, bus: Bus, system: System, run: RunEvidence) -> l
     """Follow a run to its answer, and return the types of its events."""
     assert (await client.follow(run.run_id, run.seen))["type"] == "done"
     await judged_sound(bus, system, run)
-    return [event["type"] for _, event in events_of(run, "log")]
+    return [event["type"] for event in run.log]
 
 
 @pytest.mark.parametrize("calls_tool", [False, True], ids=["model", "tool"])

@@ -20,7 +20,7 @@ from tests.system.plan_rules import plans_of
 from tests.system.sound import judged_sound
 from tests.system.strikes import Strike, dies, dies_after, for_one_test, mended
 from tests.system.system import System, planned
-from tests.system.traces import RunEvidence, events_of, planned_calls
+from tests.system.traces import RunEvidence, planned_calls
 
 SCENARIOS = {
     "direct response": Plan(strategy="planned"),
@@ -163,7 +163,7 @@ def statuses_of(run: RunEvidence) -> list[str]:
 def check_requests(kind: str, watch: Watch, run: RunEvidence) -> None:
     """Each request to the model was announced, and only what died in between is asked for again."""
     assert Counter(run.requests) == watch.expected(kind), watch
-    asked = [event for _, event in events_of(run, "log") if event["type"] == "asked" and event["cause"] != "restated"]
+    asked = [event for event in run.of("asked") if event["cause"] != "restated"]
     unmade = watch.unmade() if kind == "planner" else 0
     assert len(asked) - sum(run.requests.values()) == unmade, watch
     assert {event["turn"] for event in asked} == ({1, 2} if watch.plan.turns else {1}), watch
@@ -201,7 +201,7 @@ async def test_a_tool_runner_dies_at_each_message(scenario: str, moment: str, sc
     async for watch, run in scene.struck_everywhere("tool_runner", scenario, moment, _ALL["tool_runner"]):
         check_requests("tool_runner", watch, run)
         if statuses_of(run) != STATUSES[scenario]:
-            failures = [event["failure"]["code"] for _, event in events_of(run, "log") if event.get("failure")]
+            failures = [event["failure"]["code"] for event in run.log if event.get("failure")]
             assert failures == ["outcome_unknown"], watch
             assert "failed" in statuses_of(run), watch
         for name in scene.system.stack.names("planner"):  # They remember slow tools for a while.

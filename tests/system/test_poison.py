@@ -10,7 +10,7 @@ from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from tests.support.waiting import wait_until
 from tests.system.client import Client, Frame
-from tests.system.evidence import dead, left, records
+from tests.system.evidence import dead, drained, records
 from tests.system.model import Plan
 from tests.system.system import System
 
@@ -54,13 +54,6 @@ async def _dead_lettered(bus: Bus, subject: str, body: bytes) -> str:
     return reasons[0]
 
 
-async def _drained(bus: Bus) -> None:
-    async def empty() -> bool:
-        return not any((await left(bus)).values())
-
-    await wait_until(empty, timeout=20, what="the queues are empty")
-
-
 QUEUES: dict[str, Callable[[str], str]] = {
     "request": lambda run: subjects.request(TENANT, run),
     "inbox": lambda run: subjects.inbox(TENANT, run, new_id()),
@@ -79,7 +72,7 @@ async def test_shapeless_messages_are_set_aside(queue: str, client: Client, bus:
         await bus.publish(subject, body)
     for subject, body in sent.values():
         assert await _dead_lettered(bus, subject, body)
-    await _drained(bus)
+    await drained(bus)
     if queue == "request":
         for subject, _ in sent.values():
             found = await client.status(subjects.parse(subject).run)
@@ -99,7 +92,7 @@ async def test_a_request_for_another_run_than_its_subject_is_set_aside(client: C
         )
         await bus.publish(subjects.request(TENANT, run), request)
         assert "subject" in await _dead_lettered(bus, subjects.request(TENANT, run), request)
-        await _drained(bus)
+        await drained(bus)
     assert await records(bus, run) == []
     await _runs_normally(client, "names")
 

@@ -2,40 +2,23 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
-from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.system import checker, sound_plans, sound_runs
+from tests.system import checker, plan_rules, session_rules, sound_plans, sound_runs
 from tests.system.conversations import rules as of_conversations
 from tests.system.conversations import sound as sound_conversations
-from tests.system.plan_rules import PLAN_RULES, calls_with_what_was_announced
 from tests.system.proposals import rules as of_proposals
 from tests.system.proposals import sound as sound_proposals
-from tests.system.session_rules import SESSION_RULES
 from tests.system.tasks import rules as of_tasks
 from tests.system.tasks import sound as sound_tasks
-from tests.system.traces import Evidence, RunEvidence
+from tests.system.traces import Evidence, Rule, judge
 
 #: A rule is trusted by those who change it; `make chaos` proves that each can complain.
 pytestmark = pytest.mark.chaos
-
-Rule = Callable[[Any], Iterable[str]]
-RunRule = Callable[[RunEvidence], Iterable[str]]
-
-
-def _of_each_run(rules: Mapping[str, RunRule]) -> dict[str, Rule]:
-    def applied(rule: RunRule, evidence: Evidence) -> Iterator[str]:
-        for run in evidence.runs:
-            yield from rule(run)
-
-    return {name: partial(applied, rule) for name, rule in rules.items()}
-
-
-OF_PLANS = {**_of_each_run(PLAN_RULES), "calls_with_what_was_announced": calls_with_what_was_announced}
 
 
 def altered(place: Any) -> Iterator[None]:
@@ -74,22 +57,20 @@ def _complains(rule: Rule, found: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("sound", "judge", "rules"),
+    ("sound", "rules"),
     [
-        (sound_runs.sound, checker.judge, {**_of_each_run(checker.RULES), **SESSION_RULES}),
-        (sound_plans.sound, checker.judge, OF_PLANS),
-        (sound_conversations.sound, of_conversations.judge, of_conversations.RULES),
-        (sound_tasks.sound, of_tasks.judge, of_tasks.RULES),
-        (sound_proposals.sound, of_proposals.judge, of_proposals.RULES),
+        (sound_runs.sound, checker.OF_EACH_RUN | session_rules.RULES),
+        (sound_plans.sound, plan_rules.RULES),
+        (sound_conversations.sound, of_conversations.OWN),
+        (sound_tasks.sound, of_tasks.OWN),
+        (sound_proposals.sound, of_proposals.OWN),
     ],
     ids=["runs", "plans", "conversations", "tasks", "proposals"],
 )
-def test_each_rule_can_complain(
-    sound: Callable[[], Any], judge: Callable[[Any], dict[str, list[str]]], rules: dict[str, Rule]
-) -> None:
+def test_each_rule_can_complain(sound: Callable[[], Evidence], rules: dict[str, Rule]) -> None:
     """And none does where nothing is wrong."""
     found, silent = sound(), set(rules)
-    assert judge(found) == {}
+    assert judge(found, rules) == {}
     for _ in altered(found):
         silent -= {name for name in silent if _complains(rules[name], found)}
         if not silent:

@@ -3,9 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,7 @@ from tests.support.samples import first_seed
 from tests.support.waiting import wait_until
 from tests.system import model
 from tests.system.client import Client
-from tests.system.conversations.evidence import Conversations
-from tests.system.conversations.model import NewestPlanModel
+from tests.system.conversations.storm import AGENTS as TALK_AGENTS
 from tests.system.conversations.storm import TalkStorm
 from tests.system.mcp_storm import AGENTS as MCP_AGENTS
 from tests.system.mcp_storm import McpModel, McpStorm, add_servers
@@ -26,24 +24,22 @@ from tests.system.run_storm import RunStorm
 from tests.system.storm import survive
 from tests.system.system import System, planned
 from tests.system.tasks import workload
-from tests.system.tasks.evidence import TaskStorm
+from tests.system.tasks.evidence import Tasks
 from tests.system.tasks.model import TasksModel
-from tests.system.tasks.schedules import one_off
-from tests.system.tasks.storm import Work
-from tests.system.traces import Evidence
+from tests.system.tasks.schedules import has_ended, one_off
+from tests.system.tasks.storm import TaskStorm
 
-HERE = Path(__file__).parent
-STORMS = {"runs": RunStorm, "conversations": TalkStorm, "tasks": Work, "proposals": ProposalStorm, "mcp": McpStorm}
-AGENTS = {"tasks": workload.AGENTS, "mcp": json.dumps(MCP_AGENTS)}
-SHORT = ("runs", "conversations", "tasks", "proposals")
-#: Of runs in few sessions, and in many.
-SESSIONS = {"runs": {}, "conversations": {"sessions": 6}, "tasks": {"sessions": 4}, "proposals": {"sessions": 5}}
-MANY_SESSIONS = {kind: {} if kind in {"runs", "mcp"} else {"sessions": 25} for kind in STORMS}
+STORMS = {"runs": RunStorm, "conversations": TalkStorm, "tasks": TaskStorm, "proposals": ProposalStorm, "mcp": McpStorm}
+AGENTS = {"tasks": workload.AGENTS, "mcp": json.dumps(MCP_AGENTS), "conversations": json.dumps(TALK_AGENTS)}
+OF_SESSIONS = {"conversations", "tasks", "proposals"}
+#: Each on a system of its own.
+kinds = pytest.mark.parametrize(("kind", "storm_system"), [(kind, kind) for kind in STORMS], indirect=["storm_system"])
 
 
-def kinds(of: Iterable[str]) -> pytest.MarkDecorator:
-    """Hold storms of these kinds, each on a system of its own."""
-    return pytest.mark.parametrize(("kind", "storm_system"), [(kind, kind) for kind in of], indirect=["storm_system"])
+async def hold(kind: str, system: System, sessions: int, **much: int) -> None:
+    """Hold a storm of a kind; nothing is broken by it."""
+    own = {"sessions": sessions} if kind in OF_SESSIONS else {}
+    await survive(partial(STORMS[kind], system, seed=first_seed())(**much, **own))
 
 
 @pytest.fixture(scope="module")
@@ -53,33 +49,30 @@ def storm_system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     agents = folder / ("agents.toml" if request.param == "tasks" else "agents.json")
     agents.write_text(AGENTS.get(request.param, json.dumps(model.AGENTS)))
     more: dict[str, dict[str, Any]] = {
-        "runs": {},
-        "conversations": {"tools": HERE / "conversations" / "tools.py", "model": NewestPlanModel},
-        "tasks": {"tools": HERE / "tasks" / "tools.py", "model": TasksModel},
-        "proposals": {"tables": True, "model": NewestPlanModel},
+        "tasks": {"model": TasksModel},
+        "proposals": {"tables": True},
         "mcp": {"tools": None, "also": add_servers, "model": McpModel},
     }
-    with planned(folder, gateways=2, env={"RUNWIRE_AGENTS_FILE": str(agents)}, **more[request.param]) as system:
+    own = more.get(request.param, {})
+    with planned(folder, gateways=2, env={"RUNWIRE_AGENTS_FILE": str(agents)}, **own) as system:
         yield system
         assert system.nats.violations() == []
 
 
-@kinds(SHORT)
+@kinds
 @pytest.mark.sample(1)
 @pytest.mark.timeout(300)
 async def test_a_short_storm_breaks_no_promise(kind: str, storm_system: System) -> None:
     """Twenty requests, nine blows on processes and one on the server."""
-    begin = partial(STORMS[kind], storm_system, runs=20, blows=10, server_kills=1, seed=first_seed())
-    await survive(begin(**SESSIONS[kind]))
+    await hold(kind, storm_system, sessions=5, runs=20, blows=10, server_kills=1)
 
 
-@kinds(STORMS)
+@kinds
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
 async def test_a_long_storm_breaks_no_promise(kind: str, storm_system: System) -> None:
     """Two hundred requests, more than a hundred blows, five of them on the server."""
-    begin = partial(STORMS[kind], storm_system, runs=200, blows=130, server_kills=5, seed=first_seed())
-    await survive(begin(**MANY_SESSIONS[kind]))
+    await hold(kind, storm_system, sessions=25, runs=200, blows=130, server_kills=5)
 
 
 @pytest.mark.chaos
@@ -87,7 +80,7 @@ async def test_a_long_storm_breaks_no_promise(kind: str, storm_system: System) -
 @pytest.mark.parametrize("storm_system", ["tasks"], indirect=True)
 async def test_a_missed_time_is_skipped_or_made_up_for_once(storm_system: System) -> None:
     """No planner is there until a minute after the time has passed."""
-    stack, found = storm_system.stack, TaskStorm(Conversations(Evidence([])))
+    stack, found = storm_system.stack, Tasks([])
     stack.mend()
     async with Client(stack.url) as client:
         for missed in ("skip", "run_once"):
@@ -99,9 +92,6 @@ async def test_a_missed_time_is_skipped_or_made_up_for_once(storm_system: System
         stack.mend()  # Not in a thread: a process dies with the thread that started it.
         skipped, made_up = (fire.run for fire in found.fires)
 
-        async def has_run() -> bool:
-            answer = await client.surely("GET", f"/v1/runs/{made_up}")
-            return answer.status_code == 200 and answer.json()["status"] == "done"
-
-        await wait_until(has_run, timeout=30, what="the missed run was made up for")
+        await wait_until(partial(has_ended, client, made_up), timeout=30, what="the missed run was made up for")
+        assert (await client.status(made_up))["status"] == "done"
         assert (await client.surely("GET", f"/v1/runs/{skipped}")).status_code == 404

@@ -1,6 +1,10 @@
-"""What a session leaves: logs, the ledgers of tools, the records of clients, and open runs as others find them."""
+"""What a session leaves: logs, the ledgers of tools, the records of clients, and open runs as others find them.
 
-from collections.abc import Iterator
+Rules judge that. A rule is a public generator of complaints, about all evidence or about one run.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +57,15 @@ class RunEvidence:
     timers: int = 0
     """How many of its timers are set in the end."""
 
+    @property
+    def log(self) -> list[Event]:
+        """The events of its log, in order."""
+        return [event for _, event in events_of(self, "log")]
+
+    def of(self, *kinds: str) -> list[Event]:
+        """The events of its log that have these types."""
+        return [event for event in self.log if event["type"] in kinds]
+
 
 @dataclass
 class OpenRun:
@@ -82,6 +95,10 @@ class Evidence:
     open_runs: list[OpenRun] = field(default_factory=list)
     blows: list[float] | None = None
     """When processes were struck, Unix seconds; None: not noted."""
+    session_of: dict[str, str] = field(default_factory=dict)
+    """Run -> session id, where that matters."""
+    sessions: dict[str, list[StoredRecord]] = field(default_factory=dict)
+    """Session id -> its log."""
     timeless: frozenset[str] = frozenset()
     """Tools whose requests do not say by when they may begin: what MCP sends waits in the socket of a frozen server."""
 
@@ -105,3 +122,30 @@ def planned_calls(run: RunEvidence) -> Iterator[tuple[StoredRecord, Event]]:
         if event["type"] in {"step", "called"}:
             for call in event.get("calls", []):
                 yield record, call
+
+
+Rule = Callable[[Any], Iterable[str]]
+"""Takes the evidence, and yields what is wrong with it."""
+
+
+def rules_in(module: Mapping[str, Any]) -> dict[str, Rule]:
+    """The rules of a module by name, of which it gives `globals()`. One about a run is applied to each run."""
+    own = [each for each in module.values() if getattr(each, "__module__", None) == module["__name__"]]
+    rules = {each.__name__: each for each in own if inspect.isgeneratorfunction(each) and each.__name__[0] != "_"}
+    of_a_run = {name for name, rule in rules.items() if "run" in inspect.signature(rule).parameters}
+    return {name: of_each_run(rule) if name in of_a_run else rule for name, rule in rules.items()}
+
+
+def of_each_run(rule: Callable[[RunEvidence], Iterable[str]]) -> Rule:
+    """A rule about a run as one about all evidence."""
+
+    def applied(found: Evidence) -> Iterator[str]:
+        for run in found.runs:
+            yield from (f"{run.run_id}: {complaint}" for complaint in rule(run))
+
+    return applied
+
+
+def judge(found: Evidence, rules: Mapping[str, Rule]) -> dict[str, list[str]]:
+    """Apply every rule; return the complaints of those that have any."""
+    return {name: complaints for name, rule in rules.items() if (complaints := list(rule(found)))}

@@ -1,21 +1,16 @@
-"""Judge a storm over conversations by what it left behind (`evidence`). Each rule yields complaints.
-
-A rule without a mutant in test_rules.py is not trusted. Those of plans are tested beside them.
-"""
+"""Rules of storms over conversations."""
 
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import rfc8785
 
-from tests.system.checker import ends_exactly_once
+from tests.system import checker, plan_rules, session_rules
 from tests.system.conversations.evidence import Conversations
-from tests.system.plan_rules import OF_ANY_PLAN
-from tests.system.session_rules import crashes_nowhere, dead_letters_nothing, hangs_nowhere, leaves_nothing
-from tests.system.traces import Event, RunEvidence, StoredRecord, end_of, events_of
+from tests.system.traces import Event, RunEvidence, StoredRecord, end_of, events_of, rules_in
 
 _CLOCKS_S = 0.05
 _TAKEN_WITHIN_S = 30.0
@@ -54,7 +49,7 @@ def runs_do_not_overlap(found: Conversations) -> Iterator[str]:
         if event["type"] == "run_yielded"
     }
     spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
-    for run in found.of_runs.runs:
+    for run in found.runs:
         started = [record.sequence for record, event in events_of(run, "log") if event["type"] == "run_started"]
         end = end_of(run)
         if started and end is not None and run.run_id not in yielded:
@@ -68,13 +63,7 @@ def runs_do_not_overlap(found: Conversations) -> Iterator[str]:
 
 def _has_yielded(run: RunEvidence) -> bool:
     """Whether a run is a report that gave its turn to another one, and began again after it."""
-    return any(event["type"] == "yielded" for _, event in events_of(run, "log"))
-
-
-def ends_every_run(found: Conversations) -> Iterator[str]:
-    """Every accepted run has one terminal event, the last on its log."""
-    for run in found.of_runs.runs:
-        yield from (f"{run.run_id}: {complaint}" for complaint in ends_exactly_once(run))
+    return any(event["type"] == "yielded" for event in run.log)
 
 
 def knows_what_was_said(found: Conversations) -> Iterator[str]:
@@ -84,9 +73,8 @@ def knows_what_was_said(found: Conversations) -> Iterator[str]:
     """
     known = {
         run.run_id: max(event.get("conversation_seq") or event.get("session_seq") or 0 for event in told)
-        for run in found.of_runs.runs
-        if not _has_yielded(run)
-        and (told := [event for _, event in events_of(run, "log") if event["type"] in {"run_started", "resumed"}])
+        for run in found.runs
+        if not _has_yielded(run) and (told := run.of("run_started", "resumed"))
     }
     for session, records in found.sessions.items():
         ended_at = 0
@@ -99,17 +87,10 @@ def knows_what_was_said(found: Conversations) -> Iterator[str]:
 
 def resumes_each_pause_once(found: Conversations) -> Iterator[str]:
     """Each pause has one decision, or lies under the end of its run. Held results that a run waits for are one too."""
-    for run in found.of_runs.runs:
-        paused = {event["pause_id"] for _, event in events_of(run, "log") if _is_pause(event)}
-        held = {
-            pause["pause_id"]
-            for _, event in events_of(run, "log")
-            if event["type"] == "tasks_paused"
-            for pause in event["pauses"]
-        }
-        resumed = Counter(
-            event["pause_id"] for _, event in events_of(run, "log") if event["type"] == "resumed" and event["pause_id"]
-        )
+    for run in found.runs:
+        paused = {event["pause_id"] for event in run.log if _is_pause(event)}
+        held = {pause["pause_id"] for event in run.of("tasks_paused") for pause in event["pauses"]}
+        resumed = Counter(event["pause_id"] for event in run.of("resumed") if event["pause_id"])
         end = end_of(run)
         for pause in sorted(paused | resumed.keys()):
             if resumed[pause] > 1:
@@ -122,17 +103,17 @@ def resumes_each_pause_once(found: Conversations) -> Iterator[str]:
 
 def guards_each_side_effect(found: Conversations) -> Iterator[str]:
     """What needs an approval has one, with the digest of the call, before it happens; and it happens once."""
-    runs = {run.run_id: run for run in found.of_runs.runs}
-    for key, count in Counter(each.key for each in found.of_runs.executions).items():
+    runs = {run.run_id: run for run in found.runs}
+    for key, count in Counter(each.key for each in found.executions).items():
         if count > 1:
             yield f"{key} happened {count} times"
-    for execution in found.of_runs.executions:
+    for execution in found.executions:
         run_id, _, call_id = execution.key.partition(".")
         run = runs.get(run_id)
         tool = _tool_of(run, call_id) if run is not None else ""
         if run is None or tool not in {"pay", "paint"}:
             continue
-        pauses = {event["pause_id"]: event for _, event in events_of(run, "log") if _is_pause(event)}
+        pauses = {event["pause_id"]: event for event in run.log if _is_pause(event)}
         mine = {pause for pause, event in pauses.items() if event["call_id"] == call_id}
         decided = [
             event
@@ -170,7 +151,7 @@ def takes_each_input_once(found: Conversations) -> Iterator[str]:
     A text that no planner had taken yet (202) is dropped where its run ends before one does.
     """
     places = _places_of_texts(found)
-    ends = {run.run_id: end[0].at for run in found.of_runs.runs if (end := end_of(run)) is not None}
+    ends = {run.run_id: end[0].at for run in found.runs if (end := end_of(run)) is not None}
     for given in found.inputs:
         at = places[given.text]
         is_dropped = given.status == 202 and not at and ends.get(given.run, math.inf) < given.at + _TAKEN_WITHIN_S
@@ -186,9 +167,9 @@ def _places_of_texts(found: Conversations) -> dict[str, list[str]]:
     Several pauses of one run may have been rejected with one text.
     """
     places: dict[str, list[str]] = defaultdict(list)
-    for run in found.of_runs.runs:
+    for run in found.runs:
         notes: set[str] = set()
-        for _, event in events_of(run, "log"):
+        for event in run.log:
             if event["type"] == "input_added":
                 places[event["text"]].append(run.run_id)
             elif event["type"] == "resumed":
@@ -205,7 +186,7 @@ def merges_into_one_run(found: Conversations) -> Iterator[str]:
         for _, event in _session_events(session_records):
             if event["type"] == "run_merged":
                 took[event["run"]].append(event["into"])
-    for run in found.of_runs.runs:
+    for run in found.runs:
         end = end_of(run)
         merged = end is not None and end[1]["type"] == "done" and end[1].get("route") == "merged"
         into = took.get(run.run_id, [])
@@ -214,10 +195,7 @@ def merges_into_one_run(found: Conversations) -> Iterator[str]:
         if end is not None and end[1]["type"] == "done" and into and not merged:
             yield f"{run.run_id} was merged into {into}, and answered all the same"
         brought = [
-            other.run_id
-            for other in found.of_runs.runs
-            for _, event in events_of(other, "log")
-            if event["type"] == "input_added" and event.get("run") == run.run_id
+            other.run_id for other in found.runs for event in other.of("input_added") if event.get("run") == run.run_id
         ]
         if len(brought) > 1 or (brought and merged and brought != into):
             yield f"{run.run_id}: its text is in {brought}, its session says {into}"
@@ -251,7 +229,7 @@ def _is_pause(event: Event) -> bool:
 
 
 def _tool_of(run: RunEvidence, call_id: str) -> str:
-    for _, event in events_of(run, "log"):
+    for event in run.log:
         if event["type"] in {"step", "called"}:
             for call in event.get("calls", []):
                 if call["call_id"] == call_id:
@@ -259,28 +237,10 @@ def _tool_of(run: RunEvidence, call_id: str) -> str:
     return ""
 
 
-RULES: dict[str, Callable[[Conversations], Iterator[str]]] = {
-    rule.__name__: rule
-    for rule in (
-        one_run_has_the_turn,
-        runs_do_not_overlap,
-        ends_every_run,
-        knows_what_was_said,
-        resumes_each_pause_once,
-        guards_each_side_effect,
-        takes_each_input_once,
-        merges_into_one_run,
-        answers_each_decision_once,
-    )
+OWN = rules_in(globals())
+RULES = {
+    **OWN,
+    "ends_exactly_once": checker.RULES["ends_exactly_once"],
+    **plan_rules.OF_ANY_PLAN,
+    **session_rules.ALWAYS,
 }
-
-
-def judge(found: Conversations) -> dict[str, list[str]]:
-    """Apply every rule; return the complaints of those that have any."""
-    complaints = {name: list(rule(found)) for name, rule in RULES.items()}
-    for name, plan_rule in OF_ANY_PLAN.items():
-        runs = found.of_runs.runs
-        complaints[name] = [f"{run.run_id}: {complaint}" for run in runs for complaint in plan_rule(run)]
-    for rule in (leaves_nothing, hangs_nowhere, dead_letters_nothing, crashes_nowhere):
-        complaints[rule.__name__] = list(rule(found.of_runs))
-    return {name: each for name, each in complaints.items() if each}

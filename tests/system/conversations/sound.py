@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.system.conversations.evidence import Conversations, Decision, Input
-from tests.system.traces import Event, Evidence, Execution, RunEvidence, StoredRecord
+from tests.system.traces import Event, Execution, RunEvidence, StoredRecord
 
 FIRST, SECOND, THIRD = ("a" * 32, "b" * 32, "c" * 32)
 PAUSE, ANSWERED = "d" * 32, "e" * 32
@@ -53,7 +53,8 @@ def sound() -> Conversations:
         [{"type": "run_ended", "run": THIRD}],
     ]
     return Conversations(
-        Evidence([first, second, third], [Execution(f"{FIRST}.1-1", 7, 105.5), Execution(f"{FIRST}.1-2", 7, 106.5)]),
+        [first, second, third],
+        [Execution(f"{FIRST}.1-1", 7, 105.5), Execution(f"{FIRST}.1-2", 7, 106.5)],
         session_of={FIRST: "s", SECOND: "s", THIRD: "s"},
         sessions={"s": [StoredRecord(n, "session", 100.0 + n, events) for n, events in enumerate(session, 1)]},
         decisions=[

@@ -1,17 +1,13 @@
-"""Judge a storm of proposals by what it left behind. Each rule yields complaints.
-
-A rule without a mutant in test_rules.py is not trusted.
-"""
+"""Rules of storms of proposals, and what such a storm leaves beside logs and ledger."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from services.shared.sessions.proposals import TRANSITIONS
-from tests.system import checker
-from tests.system.session_rules import crashes_nowhere, dead_letters_nothing, hangs_nowhere, leaves_nothing
-from tests.system.traces import Event, Evidence, StoredRecord
+from tests.system import checker, session_rules
+from tests.system.traces import Event, Evidence, rules_in
 
 
 @dataclass
@@ -35,14 +31,11 @@ class Decided:
 
 
 @dataclass
-class Found:
-    """Everything together."""
+class Proposals(Evidence):
+    """And what people did."""
 
-    of_runs: Evidence
     proposals: list[Proposed] = field(default_factory=list)
     decisions: list[Decided] = field(default_factory=list)
-    sessions: dict[str, list[StoredRecord]] = field(default_factory=dict)
-    """Session -> its log."""
     shown: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Proposal -> what HTTP says of it in the end."""
     rows: list[str] = field(default_factory=list)
@@ -50,7 +43,7 @@ class Found:
     table_id: str = ""
 
 
-def applies_once(found: Found) -> Iterator[str]:
+def applies_once(found: Proposals) -> Iterator[str]:
     """Each row is there once, and only those that a person has chosen; all of them, once the proposal is applied."""
     counts = Counter(found.rows)
     for name, count in counts.items():
@@ -66,7 +59,7 @@ def applies_once(found: Found) -> Iterator[str]:
             yield f"{each.proposal_id}: {there} are there, and nobody chose all of them"
 
 
-def changes_legally(found: Found) -> Iterator[str]:
+def changes_legally(found: Proposals) -> Iterator[str]:
     """By the session's log each change is legal, none is left applying, and HTTP says what the log says."""
     for each in found.proposals:
         state: Any = None
@@ -80,7 +73,7 @@ def changes_legally(found: Found) -> Iterator[str]:
             yield f"{each.proposal_id}: it ends as {state}, and is shown as {shown}"
 
 
-def counts_what_was_done(found: Found) -> Iterator[str]:
+def counts_what_was_done(found: Proposals) -> Iterator[str]:
     """The report says how many rows there are of it."""
     for each in found.proposals:
         shown = found.shown[each.proposal_id]
@@ -89,7 +82,7 @@ def counts_what_was_done(found: Found) -> Iterator[str]:
             yield f"{each.proposal_id}: {shown['report']} of {count} rows"
 
 
-def answers_alike(found: Found) -> Iterator[str]:
+def answers_alike(found: Proposals) -> Iterator[str]:
     """A choice that was carried out is answered with the same verdicts, however often; no other one is."""
     for each in found.proposals:
         answers = [one for one in found.decisions if one.proposal_id == each.proposal_id and one.status == 200]
@@ -100,33 +93,16 @@ def answers_alike(found: Found) -> Iterator[str]:
             yield f"{each.proposal_id}: answered as {answers[0].answer['state']}"
 
 
-def _events(found: Found, proposed: Proposed) -> Iterator[Event]:
+def _events(found: Proposals, proposed: Proposed) -> Iterator[Event]:
     for record in sorted(found.sessions[proposed.session_id], key=lambda each: each.sequence):
         for event in record.events:
             if event["type"] in TRANSITIONS and event["proposal_id"] == proposed.proposal_id:
                 yield event
 
 
-RULES: dict[str, Callable[[Found], Iterator[str]]] = {
-    rule.__name__: rule for rule in (applies_once, changes_legally, counts_what_was_done, answers_alike)
-}
-OF_RUNS = (
-    checker.ends_exactly_once,
-    checker.ends_done,
-    checker.streams_the_answer,
-    checker.stores_nothing_of_the_dead,
-    checker.names_the_last_chunk,
-    checker.asks_in_order,
-    checker.shows_what_is_stored,
+_OF_RUNS = (
+    *("ends_exactly_once", "ends_done", "streams_the_answer", "stores_nothing_of_the_dead"),
+    *("names_the_last_chunk", "asks_in_order", "shows_what_is_stored"),
 )
-
-
-def judge(found: Found) -> dict[str, list[str]]:
-    """Apply every rule; return the complaints of those that have any."""
-    complaints = {name: list(rule(found)) for name, rule in RULES.items()}
-    for of_run in OF_RUNS:
-        runs = found.of_runs.runs
-        complaints[of_run.__name__] = [f"{run.run_id}: {complaint}" for run in runs for complaint in of_run(run)]
-    for rule in (leaves_nothing, hangs_nowhere, dead_letters_nothing, crashes_nowhere):
-        complaints[rule.__name__] = list(rule(found.of_runs))
-    return {name: each for name, each in complaints.items() if each}
+OWN = rules_in(globals())
+RULES = OWN | {name: checker.RULES[name] for name in _OF_RUNS} | session_rules.ALWAYS

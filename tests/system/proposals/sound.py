@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from tests.system.proposals.rules import Decided, Found, Proposed
-from tests.system.traces import Evidence, StoredRecord
+from tests.system.proposals.rules import Decided, Proposals, Proposed
+from tests.system.traces import StoredRecord
 
 FIRST, SECOND = "a" * 32, "b" * 32
 
 
-def sound() -> Found:
+def sound() -> Proposals:
     """Of two rows one is chosen, by two people at once; the second proposal fails once, and is dismissed."""
     applied = {"state": "applied", "operations": [1], "report": {"applied": 1, "failed": 0}, "verdicts": [{"index": 1}]}
     dismissed: dict[str, Any] = {"state": "dismissed", "operations": [], "report": None, "verdicts": []}
@@ -22,8 +22,8 @@ def sound() -> Found:
         {"type": "proposal_released", "proposal_id": SECOND},
         {"type": "proposal_dismissed", "proposal_id": SECOND},
     ]
-    return Found(
-        Evidence([]),
+    return Proposals(
+        [],
         proposals=[Proposed(FIRST, "s", ["x-0", "x-1"]), Proposed(SECOND, "s", ["y-0"])],
         decisions=[
             *(Decided(FIRST, "apply", [1], 200, applied) for _ in range(2)),

@@ -7,9 +7,9 @@ from pathlib import Path
 from contracts.wire import subjects
 from services.messaging.connection import Bus
 from tests.system import evidence
-from tests.system.conversations.evidence import Conversations, session_records
+from tests.system.conversations.evidence import Conversations
 from tests.system.tasks.history import History
-from tests.system.traces import Event, RunEvidence, events_of
+from tests.system.traces import Event, RunEvidence
 
 
 @dataclass
@@ -36,10 +36,9 @@ class Fire:
 
 
 @dataclass
-class TaskStorm:
-    """Everything together. `talks.of_runs.runs`: every run of the deployment, also those that no caller requested."""
+class Tasks(Conversations):
+    """And what was owed. `runs`: every run of the deployment, also those that no caller requested."""
 
-    talks: Conversations
     controls: list[Control] = field(default_factory=list)
     fires: list[Fire] = field(default_factory=list)
     deliveries: list[tuple[str, str]] = field(default_factory=list)
@@ -51,41 +50,32 @@ class TaskStorm:
 
     def histories(self) -> Iterator[tuple[str, History]]:
         """Each session with what its log says of its tasks."""
-        for session, records in self.talks.sessions.items():
+        for session, records in self.sessions.items():
             yield session, History.of(records)
 
-    def runs(self) -> dict[str, RunEvidence]:
-        """All runs, by their ids."""
-        return {run.run_id: run for run in self.talks.of_runs.runs}
+    def by_id(self) -> dict[str, RunEvidence]:
+        return {run.run_id: run for run in self.runs}
 
 
 def start_of(run: RunEvidence) -> Event | None:
     """The request of a run, as its log has it; None: it ended before it began."""
-    for _, event in events_of(run, "log"):
-        if event["type"] in {"run_started", "queued"}:
-            request: Event = event["request"]
-            return request
-    return None
+    return next((event["request"] for event in run.of("run_started", "queued")), None)
 
 
-async def gather(bus: Bus, found: TaskStorm, ledger: Path) -> None:
+async def gather(bus: Bus, found: Tasks, ledger: Path) -> None:
     """Read the logs of all runs and sessions, the ledger and the queues."""
-    known = found.runs()
-    runs = [known.get(run) or RunEvidence(run, may_fail=True) for run in await _runs_with(bus, subjects.log.all)]
-    hung = found.talks.of_runs.hung
-    found.talks.of_runs = await evidence.gather(bus, runs, ledger, {})
-    found.talks.of_runs.hung = hung
-    sessions = set(found.talks.session_of.values())
-    for run in runs:
+    known = found.by_id()
+    found.runs = [known.get(run) or RunEvidence(run, may_fail=True) for run in await _runs_with(bus, subjects.log.all)]
+    await evidence.gather(bus, found, ledger)
+    for run in found.runs:
         request = start_of(run)
         if request is None or request["cause"] in {"task", "job"}:
-            found.talks.session_of[run.run_id] = f"none, {run.run_id}"  # It takes no turn.
+            found.session_of[run.run_id] = f"none, {run.run_id}"  # It takes no turn.
         else:
-            session = request["session_id"] or f"run-{run.run_id}"
-            found.talks.session_of[run.run_id] = session
-            sessions.add(session)
+            session = found.session_of[run.run_id] = request["session_id"] or f"run-{run.run_id}"
+            if session not in found.sessions:
+                found.sessions[session] = await evidence.session_records(bus, session)
     found.contexts = set(await _runs_with(bus, subjects.context.all))
-    found.talks.sessions = {session: await session_records(bus, session) for session in sorted(sessions)}
 
 
 async def _runs_with(bus: Bus, pattern: str) -> list[str]:

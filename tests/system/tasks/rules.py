@@ -1,18 +1,14 @@
-"""Judge a storm over background tasks by what it left behind (`evidence`). Each rule yields complaints.
-
-A rule without a mutant in test_rules.py is not trusted. Rules about groups and reports are here, those about the runs
-of tasks, their budgets, schedules and webhooks in `run_rules`, those of conversations in `tests.system.conversations`.
-"""
+"""Rules of storms over background tasks: those about groups and reports."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from contracts.sessions.tasks import WITH_RESULT
 from tests.system.conversations import rules as of_conversations
-from tests.system.tasks.evidence import TaskStorm, start_of
+from tests.system.tasks import run_rules
+from tests.system.tasks.evidence import Tasks, start_of
 from tests.system.tasks.history import GroupHistory
-from tests.system.tasks.run_rules import RUN_RULES
-from tests.system.traces import events_of
+from tests.system.traces import rules_in
 
 _ONCE_A_GROUP = ("group_opened", "group_sealed", "group_ended", "results_rejected")
 _ONCE_A_TASK = ("task_spawned", "task_ended")
@@ -20,7 +16,7 @@ _ACCEPTED = 200
 _BY_DECISION = {"approve": "apply", "reject": "reject"}
 
 
-def changes_each_state_once(storm: TaskStorm) -> Iterator[str]:
+def changes_each_state_once(storm: Tasks) -> Iterator[str]:
     """A group is opened, sealed and ended once, in this order; a task is spawned and ended once, before its group."""
     for session, history in storm.histories():
         yield from (f"{session}: {complaint}" for complaint in history.senseless)
@@ -51,7 +47,7 @@ def _wrong_changes(group: GroupHistory) -> Iterator[str]:
             yield f"ended as {group.of('group_ended')[0]['status']}, and {len(group.succeeded)} tasks have succeeded"
 
 
-def decides_each_group_once(storm: TaskStorm) -> Iterator[str]:
+def decides_each_group_once(storm: Tasks) -> Iterator[str]:
     """Held results wait for a person. Of all decisions one takes effect, and its sender is answered so."""
     accepted: dict[str, set[str]] = {}
     unsure: dict[str, set[str]] = {}
@@ -60,7 +56,7 @@ def decides_each_group_once(storm: TaskStorm) -> Iterator[str]:
             known = accepted if control.status == _ACCEPTED else unsure
             known.setdefault(control.target, set()).add(control.action)
     held = _held_results(storm)
-    for decision in storm.talks.decisions:  # Somebody else may have decided about the group itself meanwhile.
+    for decision in storm.decisions:  # Somebody else may have decided about the group itself meanwhile.
         if decision.pause in held:
             unsure.setdefault(held[decision.pause], set()).add(_BY_DECISION[decision.decision])
     for session, history in storm.histories():
@@ -78,22 +74,21 @@ def decides_each_group_once(storm: TaskStorm) -> Iterator[str]:
                     yield f"{session}: group {group_id}: decided before it ended"
 
 
-def _held_results(storm: TaskStorm) -> dict[str, str]:
+def _held_results(storm: Tasks) -> dict[str, str]:
     """Return the pauses in which runs that wait for held results ask about them, each with its group.
 
     A task without a group is one of its own, with its id.
     """
     return {
         pause["pause_id"]: pause["arguments"].get("group_id") or pause["arguments"]["task_id"]
-        for run in storm.talks.of_runs.runs
-        for _, event in events_of(run, "log")
-        if event["type"] == "tasks_paused"
+        for run in storm.runs
+        for event in run.of("tasks_paused")
         for pause in event["pauses"]
         if pause["run_id"] == run.run_id
     }
 
 
-def reports_each_due_group_once(storm: TaskStorm) -> Iterator[str]:
+def reports_each_due_group_once(storm: Tasks) -> Iterator[str]:
     """What is due is reported once: by group, or by task; nothing else is."""
     for session, history in storm.histories():
         seen = Counter(event["report_id"] for group in history.groups.values() for event in group.of("reported"))
@@ -139,12 +134,12 @@ def _is_muted(group: GroupHistory) -> bool:
     return taken or (asked and not group.opened["name"])
 
 
-def begins_each_report_once(storm: TaskStorm) -> Iterator[str]:
+def begins_each_report_once(storm: Tasks) -> Iterator[str]:
     """The run of a report joins its session once, and has a log; there are no other reports.
 
     It begins at most once, and once more each time after it has yielded its turn.
     """
-    runs = storm.runs()
+    runs = storm.by_id()
     recorded: set[str] = set()
     for session, history in storm.histories():
         queued = Counter(event["run"] for event in history.queued)
@@ -165,9 +160,9 @@ def begins_each_report_once(storm: TaskStorm) -> Iterator[str]:
             yield f"{run_id}: a run that reports, and no session has recorded it"
 
 
-def loses_no_result(storm: TaskStorm) -> Iterator[str]:
+def loses_no_result(storm: Tasks) -> Iterator[str]:
     """What a task found is merged, rejected or held, and the report or the answer to the waiting run names it."""
-    runs = storm.runs()
+    runs = storm.by_id()
     for session, history in storm.histories():
         for task_id, task, group in history.tasks():
             ended = next((event for _, event in task.events if event["type"] == "task_ended"), None)
@@ -190,16 +185,16 @@ def loses_no_result(storm: TaskStorm) -> Iterator[str]:
                     yield f"{session}: task {task_id}: the run that waited has an answer without it"
 
 
-def _answer(storm: TaskStorm, run_id: str, call_id: str) -> str | None:
+def _answer(storm: Tasks, run_id: str, call_id: str) -> str | None:
     """The answer to a call, as text; None: its run ended first, or the call failed."""
-    run = storm.runs().get(run_id)
-    for _, event in events_of(run, "log") if run is not None else ():
+    run = storm.by_id().get(run_id)
+    for event in run.log if run is not None else ():
         if event["type"] == "observed" and event["call_id"] == call_id and event["status"] == "succeeded":
             return str(event["observation"])
     return None
 
 
-def releases_each_waiter_once(storm: TaskStorm) -> Iterator[str]:
+def releases_each_waiter_once(storm: Tasks) -> Iterator[str]:
     """A run that waits for a group is released once, and its call has one answer, or the run has ended."""
     for session, history in storm.histories():
         for group_id, group in history.groups.items():
@@ -211,7 +206,7 @@ def releases_each_waiter_once(storm: TaskStorm) -> Iterator[str]:
                     yield f"{session}: group {group_id}: call {call} of {run} {times}"
 
 
-def ends_tasks_of_cancelled_runs(storm: TaskStorm) -> Iterator[str]:
+def ends_tasks_of_cancelled_runs(storm: Tasks) -> Iterator[str]:
     """The tasks of a run that was cancelled are cancelled, unless they ended before."""
     for session, history in storm.histories():
         for task_id, task, _ in history.tasks():
@@ -226,25 +221,5 @@ def ends_tasks_of_cancelled_runs(storm: TaskStorm) -> Iterator[str]:
                 yield f"{session}: task {task_id} goes on, though {by} was cancelled"
 
 
-GROUP_RULES: dict[str, Callable[[TaskStorm], Iterator[str]]] = {
-    rule.__name__: rule
-    for rule in (
-        changes_each_state_once,
-        decides_each_group_once,
-        reports_each_due_group_once,
-        begins_each_report_once,
-        loses_no_result,
-        releases_each_waiter_once,
-        ends_tasks_of_cancelled_runs,
-    )
-}
-RULES = {**GROUP_RULES, **RUN_RULES}
-
-
-def judge(storm: TaskStorm) -> dict[str, list[str]]:
-    """Apply every rule, those of conversations too; return the complaints of those that have any."""
-    complaints = of_conversations.judge(storm.talks)
-    for name, rule in RULES.items():
-        if found := list(rule(storm)):
-            complaints[name] = found
-    return complaints
+OWN = rules_in(globals()) | run_rules.RULES
+RULES = of_conversations.RULES | OWN

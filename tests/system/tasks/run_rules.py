@@ -1,14 +1,11 @@
-"""Rules about the runs of tasks: each is requested and ends once, spends what was set aside, and is due when it runs.
-
-Rules of `tests.system.tasks.rules`, which has the mutants' other half.
-"""
+"""Rules about the runs of tasks: each is requested and ends once, spends what was set aside, runs when it is due."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from contracts.runs.payload import NO_ANSWER
-from tests.system.tasks.evidence import TaskStorm, start_of
-from tests.system.traces import Event, RunEvidence, end_of, events_of
+from tests.system.tasks.evidence import Tasks, start_of
+from tests.system.traces import Event, RunEvidence, end_of, events_of, rules_in
 
 _SPAWN = "task.spawn"
 _OF_TASKS = {"subagent": "task", "job": "job"}
@@ -17,9 +14,9 @@ _CLOCKS_MS = 250
 _FIRES_WITHIN_MS = 60_000
 
 
-def runs_each_task_once(storm: TaskStorm) -> Iterator[str]:
+def runs_each_task_once(storm: Tasks) -> Iterator[str]:
     """Each task has a run that was requested by its parent and started once, and no other run is a task's."""
-    runs, spawned = storm.runs(), set[str]()
+    runs, spawned = storm.by_id(), set[str]()
     for session, history in storm.histories():
         for task_id, task, _ in history.tasks():
             spawned.add(task_id)
@@ -28,7 +25,7 @@ def runs_each_task_once(storm: TaskStorm) -> Iterator[str]:
             if run is None:
                 yield f"{session}: task {task_id} has no run"
                 continue
-            starts = sum(event["type"] == "run_started" for _, event in events_of(run, "log"))
+            starts = sum(event["type"] == "run_started" for event in run.log)
             if starts > 1 or (not starts and task.outcome == "succeeded"):
                 yield f"{session}: task {task_id} started {starts} times"
             asked = (request["cause"], request["parent"], request["session_id"]) if request is not None else None
@@ -54,17 +51,17 @@ def _outcome(run: RunEvidence) -> str:
     return "succeeded" if event["reason"] == "answer_complete" else "partial" if is_partial else "failed"
 
 
-def answers_each_spawn_once(storm: TaskStorm) -> Iterator[str]:
+def answers_each_spawn_once(storm: Tasks) -> Iterator[str]:
     """A call that spawns has one outcome. The task exists if it succeeded, and nothing is left if it failed."""
     spawned = Counter(
         (task.spawned["run"], task.spawned["call_id"])
         for _, history in storm.histories()
         for _, task, _ in history.tasks()
     )
-    for run in storm.talks.of_runs.runs:
+    for run in storm.runs:
         end = end_of(run)
         outcomes: dict[str, list[str]] = defaultdict(list)
-        for _, event in events_of(run, "log"):
+        for event in run.log:
             if event["type"] == "observed":
                 outcomes[event["call_id"]].append(event["status"])
         for call_id in _spawns(run):
@@ -77,25 +74,19 @@ def answers_each_spawn_once(storm: TaskStorm) -> Iterator[str]:
                 yield f"{run.run_id}: spawn {call_id} {told[0]}, and {count} tasks were spawned"
 
 
-def asks_before_it_spawns(storm: TaskStorm) -> Iterator[str]:
+def asks_before_it_spawns(storm: Tasks) -> Iterator[str]:
     """A spawn that needs a person's consent has it before the task is spawned."""
     tasks = {
         (task.spawned["run"], task.spawned["call_id"]): name
         for _, history in storm.histories()
         for name, task, _ in history.tasks()
     }
-    for run in storm.talks.of_runs.runs:
-        policy = next(
-            (event.get("tasks") for _, event in events_of(run, "log") if event["type"] == "run_started"), None
-        )
+    for run in storm.runs:
+        policy = next((event.get("tasks") for event in run.of("run_started")), None)
         if policy is None or policy["spawn_requires_confirmation"] is False:
             continue
-        pauses = {
-            e["pause_id"]: e["call_id"] for _, e in events_of(run, "log") if e["type"] == "paused" and e["pause_id"]
-        }
-        agreed = {
-            pauses.get(e["pause_id"]) for _, e in events_of(run, "log") if e["type"] == "resumed" and _is_consent(e)
-        }
+        pauses = {e["pause_id"]: e["call_id"] for e in run.of("paused") if e["pause_id"]}
+        agreed = {pauses.get(e["pause_id"]) for e in run.of("resumed") if _is_consent(e)}
         for call_id in _spawns(run):
             if (run.run_id, call_id) in tasks and call_id not in agreed:
                 yield f"{run.run_id}: task {tasks[run.run_id, call_id]} was spawned, and nobody agreed"
@@ -112,16 +103,15 @@ def _spawns(run: RunEvidence) -> dict[str, Event | None]:
     """The calls of a run that spawn tasks -> what it sets aside for them."""
     return {
         call["call_id"]: call.get("set_aside")
-        for _, event in events_of(run, "log")
-        if event["type"] in {"step", "called"}
+        for event in run.of("step", "called")
         for call in event.get("calls", [])
         if call["tool"] == _SPAWN
     }
 
 
-def keeps_to_what_was_set_aside(storm: TaskStorm) -> Iterator[str]:
+def keeps_to_what_was_set_aside(storm: Tasks) -> Iterator[str]:
     """A task spends what its parent has set aside for it, and one call more at most, as each task of its own does."""
-    runs = storm.runs()
+    runs = storm.by_id()
     for session, history in storm.histories():
         for task_id, task, _ in history.tasks():
             parent, run = runs.get(task.spawned["run"]), runs.get(task_id)
@@ -143,9 +133,9 @@ def keeps_to_what_was_set_aside(storm: TaskStorm) -> Iterator[str]:
                     yield f"{session}: task {task_id} spent less by its session than by its run: {name} {spent[name]}"
 
 
-def never_sets_aside_more_than_is_left(storm: TaskStorm) -> Iterator[str]:
+def never_sets_aside_more_than_is_left(storm: Tasks) -> Iterator[str]:
     """When a run sets something aside, its own spending and all of its tasks' stay within its limits."""
-    for run in storm.talks.of_runs.runs:
+    for run in storm.runs:
         yield from (f"{run.run_id}: {complaint}" for complaint in _overdrawn(run))
 
 
@@ -153,7 +143,7 @@ def _overdrawn(run: RunEvidence) -> Iterator[str]:
     limits: Event = {}
     own, settled = Counter[str](), dict[str, Counter[str]]()
     aside: dict[str, Counter[str]] = {}
-    for _, event in events_of(run, "log"):
+    for event in run.log:
         kind = event["type"]
         if kind in {"run_started", "topped_up"}:
             limits = event["limits"]
@@ -177,14 +167,14 @@ def _overdrawn(run: RunEvidence) -> Iterator[str]:
                 yield f"{total} of {name} {limits[name]} are spent and set aside with call {calls[0]['call_id']}"
 
 
-def gives_back_what_was_not_spent(storm: TaskStorm) -> Iterator[str]:
+def gives_back_what_was_not_spent(storm: Tasks) -> Iterator[str]:
     """What a run is told of a task's spending is what its session knows."""
-    runs = storm.runs()
+    runs = storm.by_id()
     for session, history in storm.histories():
         for task_id, task, _ in history.tasks():
             spent = next((e["spent"] for _, e in task.events if e["type"] == "task_ended"), None)
             parent = runs.get(task.spawned["run"])
-            for _, event in events_of(parent, "log") if parent is not None else ():
+            for event in parent.log if parent is not None else ():
                 if event["type"] == "task_settled" and event["task_id"] == task_id and event["spent"] != spent:
                     yield f"{session}: task {task_id} spent {spent}, and its parent received {event['spent']}"
 
@@ -198,7 +188,7 @@ def _used(event: Event) -> Counter[str]:
 
 def _model_calls(run: RunEvidence) -> list[int]:
     """Tokens of each model call of a run that has ended; that of the answer has no event beside the end."""
-    known = [_used(event)["max_tokens"] for _, event in events_of(run, "log")]
+    known = [_used(event)["max_tokens"] for event in run.log]
     end = end_of(run)
     return [*known, _counts(end[1]["usage"])["max_tokens"] - sum(known)] if end is not None else known
 
@@ -208,12 +198,12 @@ def _counts(usage: Event) -> Counter[str]:
     return Counter(max_tokens=tokens, max_tool_calls=usage.get("tool_calls", 0))
 
 
-def carries_the_callers_context(storm: TaskStorm) -> Iterator[str]:
+def carries_the_callers_context(storm: Tasks) -> Iterator[str]:
     """Tasks and reports have a `tool_context` if the run has one that spawned them.
 
     None is stored for nobody, but for reports that wait for a person's decision.
     """
-    runs, held = storm.runs(), 0
+    runs, held = storm.by_id(), 0
     for session, history in storm.histories():
         for group in history.groups.values():
             held += len(group.tasks) if group.is_gated and not group.of("results_rejected") and not group.merged else 0
@@ -239,9 +229,9 @@ def _opening(run: RunEvidence) -> Event | None:
     return None
 
 
-def fires_each_schedule_once(storm: TaskStorm) -> Iterator[str]:
+def fires_each_schedule_once(storm: Tasks) -> Iterator[str]:
     """Each due time has its run, which begins after it and soon, unless it was skipped; no schedule starts others."""
-    runs = storm.runs()
+    runs = storm.by_id()
     due = {fire.run: fire for fire in storm.fires}
     schedules = {fire.schedule for fire in storm.fires}
     for fire in storm.fires:
@@ -262,9 +252,9 @@ def fires_each_schedule_once(storm: TaskStorm) -> Iterator[str]:
             yield f"schedule {request['schedule_id']}: run {run_id} is not due"
 
 
-def takes_each_delivery_once(storm: TaskStorm) -> Iterator[str]:
+def takes_each_delivery_once(storm: Tasks) -> Iterator[str]:
     """A webhook that is delivered twice is answered with one run, which exists."""
-    runs, answered = storm.runs(), defaultdict[str, set[str]](set)
+    runs, answered = storm.by_id(), defaultdict[str, set[str]](set)
     for delivery, run in storm.deliveries:
         answered[delivery].add(run)
     for delivery, found in answered.items():
@@ -272,17 +262,4 @@ def takes_each_delivery_once(storm: TaskStorm) -> Iterator[str]:
             yield f"delivery {delivery} was answered with {sorted(found)}"
 
 
-RUN_RULES: dict[str, Callable[[TaskStorm], Iterator[str]]] = {
-    rule.__name__: rule
-    for rule in (
-        runs_each_task_once,
-        answers_each_spawn_once,
-        asks_before_it_spawns,
-        keeps_to_what_was_set_aside,
-        never_sets_aside_more_than_is_left,
-        gives_back_what_was_not_spent,
-        carries_the_callers_context,
-        fires_each_schedule_once,
-        takes_each_delivery_once,
-    )
-}
+RULES = rules_in(globals())

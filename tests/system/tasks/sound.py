@@ -10,9 +10,8 @@ from contracts.sessions.records import RunBegun, RunEnded, RunQueued, SessionSta
 from contracts.sessions.tasks import TaskPolicy
 from contracts.wire.base import Message
 from contracts.wire.faults import Fault
-from tests.system.conversations.evidence import Conversations
-from tests.system.tasks.evidence import Control, Fire, TaskStorm
-from tests.system.traces import Event, Evidence, RunEvidence, StoredRecord
+from tests.system.tasks.evidence import Control, Fire, Tasks
+from tests.system.traces import Event, RunEvidence, StoredRecord
 
 FIRST, WAITS, GATED, STOPPED = ("1" * 32, "2" * 32, "3" * 32, "4" * 32)
 TASK_A, TASK_B, TASK_W, TASK_G, TASK_S = ("a" * 32, "b" * 32, "c" * 32, "d" * 32, "e" * 32)
@@ -98,7 +97,7 @@ class _Deployment:
         self.end(report)
 
 
-def sound() -> TaskStorm:
+def sound() -> Tasks:
     """A group of two with a report, one that its run waits for, a gated one, a cancelled run, a schedule, a webhook."""
     at = _Deployment()
     at.tell(SessionStarted(session_id=SESSION))
@@ -111,11 +110,13 @@ def sound() -> TaskStorm:
         at.end(run)
     due = int((at.runs[TIMED].records[0].at - 1) * 1000)
     turns = {run: run if run in _TASKS else SESSION for run in at.runs}
-    return TaskStorm(
-        Conversations(Evidence(list(at.runs.values())), turns, {SESSION: at.session}),
-        [Control("apply", TASK_G, 200), Control("reject", TASK_G, 409, "already_decided")],
-        [Fire("nightly", TIMED, due), Fire("nightly", SKIPPED, 5, is_skipped=True), Fire("hook", HOOKED)],
-        [("delivery", HOOKED), ("delivery", HOOKED)],
+    return Tasks(
+        list(at.runs.values()),
+        session_of=turns,
+        sessions={SESSION: at.session},
+        controls=[Control("apply", TASK_G, 200), Control("reject", TASK_G, 409, "already_decided")],
+        fires=[Fire("nightly", TIMED, due), Fire("nightly", SKIPPED, 5, is_skipped=True), Fire("hook", HOOKED)],
+        deliveries=[("delivery", HOOKED), ("delivery", HOOKED)],
     )
 
 

@@ -1,4 +1,4 @@
-"""What runs and people do in a storm over background tasks: scripts with groups and jobs, and what people decide."""
+"""What runs do in a storm over background tasks: scripts with groups and jobs."""
 
 import random
 from typing import Any
@@ -82,16 +82,3 @@ def _task(rng: random.Random, name: str, depth: int) -> Action:
         turns.append([_task(rng, f"{name}-below", 2)])
     fails = rng.random() < 0.12
     return subagent(Script(tuple(turns), f"found {name}", rng.choice([0, 50, 400]), fails=fails), name=name)
-
-
-def decision(rng: random.Random, pause: dict[str, Any]) -> dict[str, Any]:
-    """What a person decides about a pause: fields of the body of `resume`."""
-    if pause["reason"] == "input":
-        return {"decision": "answer", "input": {"colour": rng.choice(["red", "green"])}}
-    if pause["reason"] == "approval":
-        chosen = rng.choice(["approve", "approve", "approve", "edit", "reject"])
-        return {"decision": chosen, **({"args": {"ms": 20}} if chosen == "edit" else {})}
-    if pause["input_schema"] is None or rng.random() < 0.5:  # Held results take no answer.
-        return {"decision": rng.choice(["approve", "approve", "reject"])}
-    approve = rng.random() < 0.75
-    return {"decision": "answer", "input": {"approve": approve, "retain_turn": rng.random() < 0.3}}
