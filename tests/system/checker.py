@@ -181,5 +181,4 @@ def _essence(event: Event) -> str:
     return repr(parts)
 
 
-OF_EACH_RUN = rules_in(globals())
-RULES = OF_EACH_RUN | plan_rules.RULES | session_rules.RULES
+RULES = rules_in(globals()) | plan_rules.RULES | session_rules.RULES

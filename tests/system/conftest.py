@@ -7,10 +7,9 @@ import httpx
 import pytest
 
 from services.messaging.connection import Bus
-from tests.support.waiting import wait_until
 from tests.system import evidence
 from tests.system.client import Client
-from tests.system.deployment import TOOL_NAMES, Parts, Whole, deployed
+from tests.system.deployment import Parts, Whole, deployed
 from tests.system.system import System, planned
 
 #: Few, so that a handful of runs fills them.
@@ -75,11 +74,8 @@ async def whole(parts: Parts) -> AsyncIterator[Whole]:
     stack, nats, s3, model = parts
     model.reset()
     async with httpx.AsyncClient(base_url=stack.url, timeout=60) as http:
-
-        async def announced() -> bool:
-            return {spec["name"] for spec in (await http.get("/v1/tools")).json()["tools"]} >= TOOL_NAMES
-
-        await wait_until(announced, timeout=20, what="the tools are there")
+        found = Whole(stack, nats, s3, model, http)
+        await found.has_tools()
         with stack.showing_logs():
-            yield Whole(stack, nats, s3, model, http)
+            yield found
         assert nats.violations() == []

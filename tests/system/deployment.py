@@ -42,9 +42,9 @@ class Whole:
         assert reply.status_code == 200, reply.text
         return reply.json()["run_id"], reply.json()["payload"]
 
-    async def begin(self, marker: str, *replies: Say) -> str:
+    async def begin(self, marker: str, *replies: Say, **body: Any) -> str:
         self.model.by_turn(*replies, marker=marker)
-        reply = await self.http.post("/v1/runs", json={"query": f"Do it ({marker})."})
+        reply = await self.http.post("/v1/runs", json={"query": f"Do it ({marker}).", **body})
         assert reply.status_code == 202, reply.text
         run: str = reply.json()["run_id"]
         return run
@@ -76,36 +76,39 @@ class Whole:
         assert found.status_code == 200, found.text
         return found.content
 
+    async def has_tools(self) -> None:
+        """Return once the gateway offers all of them."""
+
+        async def announced() -> bool:
+            return {spec["name"] for spec in (await self.http.get("/v1/tools")).json()["tools"]} >= TOOL_NAMES
+
+        await wait_until(announced, timeout=20, what="the tools are there")
+
 
 @contextlib.contextmanager
 def deployed(folder: Path) -> Iterator[Parts]:
     """Two planners, and one of everything else; who breaks something mends it."""
-    nats = NatsServer(folder / "nats", identities=True)
-    nats.start()
-    try:
-        with ModelServer() as model, S3Server("rclone", folder / "s3") as s3:
-            env = {
-                "RUNWIRE_MODEL": "openai/scripted",
-                "RUNWIRE_MODEL_API_BASE": model.url,
-                "RUNWIRE_MODEL_API_KEY": "none",
-                "RUNWIRE_MODEL_VISION": '{"openai/scripted": true}',
-                "RUNWIRE_FALLBACK_MODELS": json.dumps([BLIND]),
-                "RUNWIRE_LOG_LEVEL": "debug",
-                **s3.settings,
-            }
-            stack = Stack(
-                nats.url,
-                folder / "stack",
-                env,
-                planners=2,
-                tool_runners=1,
-                artifact_stores=1,
-                tools=_TOOLS,
-                tool_copies=1,
-                passwords=nats.passwords,
-            )
-            stack.add_tools("tools-table", ROOT / "examples" / "demo" / "table.py")
-            with stack:
-                yield stack, nats, s3, model
-    finally:
-        nats.kill()
+    with (
+        NatsServer(folder / "nats", identities=True) as nats,
+        ModelServer() as model,
+        S3Server("rclone", folder / "s3") as s3,
+        stack_of(nats, model, s3, folder / "stack") as stack,
+    ):
+        yield stack, nats, s3, model
+
+
+def stack_of(nats: NatsServer, model: ModelServer, s3: S3Server, folder: Path, planners: int = 2) -> Stack:
+    """The processes, not yet started."""
+    env = {
+        "RUNWIRE_MODEL": "openai/scripted",
+        "RUNWIRE_MODEL_API_BASE": model.url,
+        "RUNWIRE_MODEL_API_KEY": "none",
+        "RUNWIRE_MODEL_VISION": '{"openai/scripted": true}',
+        "RUNWIRE_FALLBACK_MODELS": json.dumps([BLIND]),
+        "RUNWIRE_LOG_LEVEL": "debug",
+        **s3.settings,
+    }
+    one_each = {"tool_runners": 1, "artifact_stores": 1, "tool_copies": 1}
+    stack = Stack(nats.url, folder, env, planners, tools=_TOOLS, passwords=nats.passwords, **one_each)
+    stack.add_tools("tools-table", ROOT / "examples" / "demo" / "table.py")
+    return stack

@@ -1,7 +1,6 @@
 """Every message that a whole system sends, from its start, fits a channel of the contracts."""
 
 import asyncio
-import base64
 import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
@@ -15,41 +14,22 @@ from pydantic import BaseModel, ValidationError
 from contracts.asyncapi import CHANNELS, JSON, Body, bodies
 from contracts.wire.subject import Subject
 from tests.support.buses import processed
-from tests.support.images import drawn, encoded
+from tests.support.images import data_url, drawn, encoded
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
-from tests.support.stack import ROOT, Stack
 from tests.support.waiting import wait_until
+from tests.system.deployment import Whole, stack_of
 
 OF_NATS = ("$JS.", "$JSC.", "$SYS.", "_INBOX")
 """JetStream's own API, acknowledgements and events, and inboxes of replies."""
-IMAGE = f"data:image/png;base64,{base64.b64encode(encoded(drawn(), 'png')).decode()}"
-SEEN = {
-    *("request", "inbox", "control", "emit_log", "emit_stream", "run_log", "run_stream", "context", "timer"),
-    *(
-        "call",
-        "tool",
-        "answer",
-        "hello",
-        "artifact_put",
-        "artifact_open",
-        "artifact_chunk",
-        "artifact_head",
-        "artifact_get",
-    ),
-    *(
-        "artifact_list",
-        "artifact_assemble",
-        "artifact_delete",
-        "live_tool",
-        "tool_spec",
-        "model_profile",
-        "run_entry",
-        "run_deletion",
-    ),
-    *("reference", "listing", "bucket_owner"),
-}
+IMAGE = data_url(encoded(drawn(), "png"), "image/png")
+_CHANNELS = """
+request inbox control emit_log emit_stream run_log run_stream context timer call tool answer hello artifact_put
+artifact_open artifact_chunk artifact_head artifact_get artifact_list artifact_assemble artifact_delete live_tool
+tool_spec model_profile run_entry run_deletion reference listing bucket_owner
+"""
+SEEN = {*_CHANNELS.split()}
 """Channels on which something must have been sent, or the test has looked at too little."""
 
 
@@ -91,96 +71,56 @@ async def tapped(server: NatsServer) -> AsyncIterator[list[Msg]]:
 
 
 @contextlib.asynccontextmanager
-async def whole(server: NatsServer, folder: Path, model: ModelServer) -> AsyncIterator[httpx.AsyncClient]:
+async def started(nats: NatsServer, folder: Path) -> AsyncIterator[Whole]:
     """One process of everything."""
-    with S3Server("rclone", folder / "s3") as s3:
-        env = {
-            "RUNWIRE_MODEL": "openai/scripted",
-            "RUNWIRE_MODEL_API_BASE": model.url,
-            "RUNWIRE_MODEL_API_KEY": "none",
-            **s3.settings,
-        }
-        env["RUNWIRE_MODEL_VISION"] = '{"openai/scripted": true}'
-        tools = ROOT / "tests" / "system" / "artifact_tools.py"
-        stack = Stack(
-            server.url,
-            folder / "stack",
-            env,
-            1,
-            1,
-            artifact_stores=1,
-            tools=tools,
-            tool_copies=1,
-            passwords=server.passwords,
-        )
-        await asyncio.to_thread(stack.__enter__)
+    with ModelServer() as model, S3Server("rclone", folder / "s3") as s3:
+        stack = stack_of(nats, model, s3, folder / "stack", planners=1)
+        await asyncio.to_thread(stack.__enter__)  # What is sent meanwhile is received.
         try:
             async with httpx.AsyncClient(base_url=stack.url, timeout=60) as http:
-                yield http
+                yield Whole(stack, nats, s3, model, http)
         finally:
             stack.__exit__()
 
 
-async def use(http: httpx.AsyncClient, model: ModelServer) -> None:
+async def use(whole: Whole) -> None:
     """Every kind of request: artifact, artifact stream, image, tool context, top-up, cancel, upload, deletion."""
-    model.by_turn(action("report"), answer("Here."), marker="Q-report")
-    model.by_turn(action("narrate"), answer("Told."), marker="Q-narrate")
-    model.by_turn(action("linger"), answer("Done."), marker="Q-linger")
-    model.by_turn(answer("An image."), marker="Q-image")
-    model.by_turn(action("film", first=1), Say(silent=True), marker="Q-cancel")
-
-    async def has_tools() -> bool:
-        return {"report", "narrate", "linger", "film"} <= {
-            each["name"] for each in (await http.get("/v1/tools")).json()["tools"]
-        }
-
-    await wait_until(has_tools, timeout=30, what="the tools are there")
-    model.by_turn(Say(text=answer(words(50)).text, stall_after=20), marker="Q-top-up")
-    asked = {}
-    for marker in ("Q-report", "Q-narrate", "Q-linger", "Q-image", "Q-cancel", "Q-top-up"):
-        body = {
-            "query": marker,
-            "tool_context": {"token": "x"},
-            **({"images": [{"data": IMAGE}]} if marker == "Q-image" else {}),
-        }
-        reply = await http.post("/v1/runs", json=body)
-        assert reply.status_code == 202, reply.text
-        asked[marker] = reply.json()["run_id"]
+    replies = {
+        "Q-report": [action("report"), answer("Here.")],
+        "Q-narrate": [action("narrate"), answer("Told.")],
+        "Q-linger": [action("linger"), answer("Done.")],
+        "Q-image": [answer("An image.")],
+        "Q-cancel": [action("film", first=1), Say(silent=True)],
+        "Q-top-up": [Say(text=answer(words(50)).text, stall_after=20)],
+    }
+    more = {"Q-image": {"images": [{"data": IMAGE}]}}
+    http, context = whole.http, {"token": "x"}
+    await whole.has_tools()
+    runs = {
+        marker: await whole.begin(marker, *said, tool_context=context, **more.get(marker, {}))
+        for marker, said in replies.items()
+    }
     for marker in ("Q-cancel", "Q-top-up"):
-        await wait_until(partial(is_asked, model, marker), what="the model is asked")
-    assert (
-        await http.post(f"/v1/runs/{asked['Q-top-up']}/top-up", json={"limits": {"max_steps": 40}})
-    ).status_code == 202
-    assert (await http.post(f"/v1/runs/{asked['Q-cancel']}/cancel")).status_code == 202
-    model.release()
-    for run in asked.values():
-        await wait_until(partial(has_ended, http, run), timeout=60, what="the run has ended")
-    uploaded = (await http.post("/v1/artifacts", params={"session_id": "s"}, content=bytes(5 << 20))).json()[
-        "artifact_id"
-    ]
+        await wait_until(partial(whole.asked, marker), what="the model is asked")
+    topped_up = await http.post(f"/v1/runs/{runs['Q-top-up']}/top-up", json={"limits": {"max_steps": 40}})
+    cancelled = await http.post(f"/v1/runs/{runs['Q-cancel']}/cancel")
+    assert (topped_up.status_code, cancelled.status_code) == (202, 202)
+    whole.model.release()
+    for run in runs.values():
+        await whole.ended(run)
+    uploaded = (await http.post("/v1/artifacts", params={"session_id": "s"}, content=bytes(5 << 20))).json()
     for method in ("GET", "DELETE"):
-        assert (await http.request(method, f"/v1/artifacts/{uploaded}")).is_success
-    assert (await http.get(f"/v1/runs/{asked['Q-report']}/artifacts")).is_success
-    assert (await http.delete(f"/v1/runs/{asked['Q-image']}")).status_code == 202
-
-
-def is_asked(model: ModelServer, marker: str) -> bool:
-    """Whether the model was asked in a conversation with this marker."""
-    return any(marker in each.text for each in list(model.ledger))
-
-
-async def has_ended(http: httpx.AsyncClient, run: str) -> bool:
-    return (await http.get(f"/v1/runs/{run}")).json()["ended_at"] is not None
+        assert (await http.request(method, f"/v1/artifacts/{uploaded['artifact_id']}")).is_success
+    assert await whole.listed(runs["Q-report"])
+    assert (await http.delete(f"/v1/runs/{runs['Q-image']}")).status_code == 202
 
 
 async def test_everything_that_is_sent_is_described(own_identified_server: NatsServer, tmp_path: Path) -> None:
     """Each subject has a channel, and each message is of a kind that its channel names."""
-    async with tapped(own_identified_server) as received:
-        with ModelServer() as model:
-            async with whole(own_identified_server, tmp_path, model) as http:
-                await use(http, model)
-                with contextlib.suppress(AssertionError):
-                    await wait_until(lambda: seen(received) >= SEEN, what="all has been sent")
+    async with tapped(own_identified_server) as received, started(own_identified_server, tmp_path) as whole:
+        await use(whole)
+        with contextlib.suppress(AssertionError):
+            await wait_until(lambda: seen(received) >= SEEN, what="all has been sent")
     assert SEEN - seen(received) == set()
     ours = [each for each in received if not each.subject.startswith(OF_NATS)]
     assert [each.subject for each in ours if not channels_of(each.subject)] == []

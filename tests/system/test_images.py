@@ -9,6 +9,7 @@ from pathlib import Path
 
 from PIL import Image, PngImagePlugin
 
+from tests.support.images import data_url
 from tests.support.model_server import Say, Seen, action, answer, words
 from tests.system.deployment import Whole
 
@@ -16,6 +17,7 @@ HIDDEN = "metadata-canary-51c2"
 """In a comment of the image: it must not even be stored."""
 NAME = "patient-canary-7d40"
 """In the names of files: people and the log of the run may have them, what processes print may not."""
+PNG = "image/png"
 _WINDOW = 48
 
 
@@ -26,10 +28,6 @@ def noise(seed: int) -> bytes:
     target = BytesIO()
     Image.frombytes("RGB", (64, 64), random.Random(seed).randbytes(64 * 64 * 3)).save(target, "PNG", pnginfo=info)
     return target.getvalue()
-
-
-def data_url(body: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(body).decode()}"
 
 
 def images_in(seen: Seen) -> list[bytes]:
@@ -49,7 +47,7 @@ async def test_no_byte_of_an_image_is_left_where_it_does_not_belong(whole: Whole
     """
     secret = noise(4)
     before = files_of(whole.s3.data).keys()  # what other tests of this file have uploaded
-    broken = data_url(secret[: len(secret) // 2])
+    broken = data_url(secret[: len(secret) // 2], PNG)
     refused = await whole.http.post("/v1/runs", json={"query": "?", "images": [{"data": broken}]})
     assert refused.status_code == 422
     quoted = base64.b64encode(secret).decode()[2000:2400]
@@ -64,7 +62,7 @@ async def test_no_byte_of_an_image_is_left_where_it_does_not_belong(whole: Whole
         ),
         Say(status=500, error={"message": quoted, "type": "server_error", "code": None}, times=9),
     )
-    failing = await whole.http.post("/chat", json={"query": "Look.", "images": [{"data": data_url(secret)}]})
+    failing = await whole.http.post("/chat", json={"query": "Look.", "images": [{"data": data_url(secret, PNG)}]})
     assert failing.status_code == 200
     whole.model.reset()
     whole.model.say(action("heavy", marker="x"), answer(words(30)))
