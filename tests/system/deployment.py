@@ -108,7 +108,7 @@ def stack_of(nats: NatsServer, model: ModelServer, s3: S3Server, folder: Path, p
         "RUNWIRE_LOG_LEVEL": "debug",
         **s3.settings,
     }
-    one_each = {"tool_runners": 1, "artifact_stores": 1, "tool_copies": 1}
-    stack = Stack(nats.url, folder, env, planners, tools=_TOOLS, passwords=nats.passwords, **one_each)
+    stack = Stack(nats.url, folder, env, planners, tool_runners=1, artifact_stores=1, passwords=nats.passwords)
+    stack.add_tools("tools-1", _TOOLS)
     stack.add_tools("tools-table", ROOT / "examples" / "demo" / "table.py")
     return stack
