@@ -11,9 +11,9 @@ from nats.aio.client import Client
 
 from runwire.credentials import Credential
 from runwire.identities import write_private
-from tests.examples.asking import discover
 from tests.examples.conftest import Start, tool_in
 from tests.examples.test_readme import BLOCKS
+from tests.runwire.serving.conftest import discover
 from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer, admits
 from tests.support.waiting import wait_until

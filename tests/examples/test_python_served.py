@@ -6,8 +6,8 @@ from nats.aio.client import Client
 
 from examples.demo.table import pieces
 from services.shared.json_schema.checks import check_schema, complaints
-from tests.examples.asking import ask, call_of, discover
 from tests.examples.conftest import Start, served
+from tests.runwire.serving.conftest import asking, call, discover
 from tests.support.nats_server import NatsServer
 
 FILES = ("calculator.py", "search.py", "table.py")
@@ -28,11 +28,11 @@ async def test_the_three_tools_answer(client: Client, start: Start, nats_server:
         assert spec.output_schema is not None
         check_schema(spec.output_schema)
         assert complaints(args, spec.input_schema) == []
-        kind, result = await (await ask(client, call_of(tool, args))).end()
+        kind, result = await call(client, tool, args)
         assert kind == "result"
         assert complaints(result, spec.output_schema) == []
         assert answer in result["answer"]
-    asked = await ask(client, call_of("analyze_table", {"question": "average units per product"}))
+    asked = await asking(client, "analyze_table", {"question": "average units per product"})
     _, result = await asked.end()
     shown = asked.of("artifact_chunk")
     assert [piece["seq"] for piece in shown] == list(range(len(shown)))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from nats.aio.client import Client
 
-from tests.examples.asking import ask, call_of, discover
 from tests.examples.conftest import EXAMPLES, Start, served
+from tests.runwire.serving.conftest import call, discover
 from tests.support.nats_server import NatsServer
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (EXAMPLES / "README.md").read_text(), re.DOTALL | re.MULTILINE)
@@ -27,8 +27,8 @@ async def test_the_tool_in_ten_lines(
     spec = await discover(client, "weekday")
     assert spec.idempotent
     assert spec.input_schema["properties"]["date"]["format"] == "date"
-    answered = await ask(client, call_of("weekday", {"date": "2026-02-28"}))
-    assert await answered.end() == ("result", {"answer": "2026-02-28 is a Saturday"})
+    answer = {"answer": "2026-02-28 is a Saturday"}
+    assert await call(client, "weekday", {"date": "2026-02-28"}) == ("result", answer)
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)

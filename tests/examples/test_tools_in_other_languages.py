@@ -4,6 +4,7 @@ Both keep the same promises.
 """
 
 import itertools
+import json
 import math
 import signal
 import subprocess
@@ -15,11 +16,10 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
-from contracts.tools.messages import ToolSpec
 from services.shared.json_schema.checks import check_schema, complaints
-from tests.examples.asking import ask, ask_for, call_of, cancel, discover, send_raw
 from tests.examples.conftest import EXAMPLES, Running, Start, program
 from tests.runwire.conftest import printed
+from tests.runwire.serving.conftest import Caller, asking, call, discover
 from tests.support.builds import INSTALL, build
 from tests.support.nats_server import NatsServer
 from tests.support.needs import needs_program
@@ -107,13 +107,9 @@ def shortest_round_trip() -> float:
     return min(sum(itertools.starmap(distance, itertools.pairwise(way))) for way in ways)
 
 
-async def spec_of(client: Client, example: Example) -> ToolSpec:
-    return await discover(client, example.name)
-
-
 async def test_it_says_what_it_takes_and_gives(client: Client, example: Example) -> None:
     """The specification is in the metadata of a NATS micro service."""
-    spec = await spec_of(client, example)
+    spec = await discover(client, example.name)
     assert spec.name == example.name
     assert spec.idempotent
     assert spec.output_schema is not None
@@ -129,13 +125,12 @@ async def test_it_answers_rightly_and_shows_its_artifact_grow(client: Client, ex
 
     The result is the shortest of all round trips, or the wait that Erlang's formula gives.
     """
-    spec = await spec_of(client, example)
-    asked = await ask(client, call_of(example.name, example.short))
+    spec = await discover(client, example.name)
+    asked = await asking(client, example.name, example.short)
     kind, result = await asked.end()
 
-    assert kind == "result"
-    assert asked.kinds[0] == "heartbeat"
-    assert asked.bodies[0]["every_s"] > 0
+    assert (kind, asked.kinds()[0]) == ("result", "heartbeat")
+    assert asked.of("heartbeat")[0]["every_s"] > 0
     assert complaints(result, spec.output_schema or {}) == []
     pieces = asked.of("artifact_chunk")
     assert [piece["seq"] for piece in pieces] == list(range(len(pieces)))
@@ -157,26 +152,20 @@ async def test_it_works_by_the_clock_of_its_caller(off_s: int, client: Client, e
     async def kind_of(key: str, age_s: float = 0) -> str:
         sent = int((time.time() + off_s - age_s) * 1000)
         times = {"sent_at": sent, "start_by": sent + 10_000, "deadline_at": sent + 60_000}
-        call = call_of(example.name, example.short, idempotency_key=key, understands_declined=True, **times)
-        return (await (await ask(client, call)).end())[0]
+        return (await call(client, example.name, example.short, key=key, understands_declined=True, **times))[0]
 
     assert await kind_of("first") == ("declined" if off_s < 0 else "result")
-    assert await kind_of("first") == "result"
-    assert [await kind_of("second"), await kind_of("old", 30), await kind_of("third")] == [
-        "result",
-        "declined",
-        "result",
-    ]
+    kinds = [await kind_of("first"), await kind_of("second"), await kind_of("old", 30), await kind_of("third")]
+    assert kinds == ["result", "result", "declined", "result"]
 
 
 async def test_a_repeated_call_joins_the_one_in_flight(client: Client, example: Example) -> None:
     """Both are shown the same pieces, and what ends one ends the other: it ran once."""
-    call = call_of(example.name, example.endless)
-    first = await ask(client, call)
+    first = await asking(client, example.name, example.endless, "k")
     await first.first("artifact_chunk")
-    second = await ask(client, call)
+    second = await asking(client, example.name, example.endless, "k")
     await second.first("artifact_chunk")
-    await cancel(client, call)
+    await first.query(f"tool.{example.name}.cancel", "k")
 
     assert await first.end() == await second.end()
     pieces = len(second.of("artifact_chunk"))
@@ -188,37 +177,36 @@ async def test_only_the_copy_that_holds_a_call_answers_for_it(
 ) -> None:
     """Nobody answers for an unknown call; for a known one its result comes."""
     copy = await start(list(example.command), nats_server)
-    call = call_of(example.name, example.endless)
-    asked = await ask(client, call)
+    asked = await asking(client, example.name, example.endless, "k")
     await asked.first("heartbeat")
     await wait_until(lambda: copy.lines == [f"serving {example.name}"], timeout=20, what="the other copy served")
 
-    unknown = await ask_for(client, example.name, "no-such-call")
-    known = await ask_for(client, example.name, call.idempotency_key)
+    unknown, known = [await Caller(client).start() for _ in range(2)]
+    await unknown.query(f"tool.{example.name}.status", "no-such-call")
+    await known.query(f"tool.{example.name}.status", "k")
     await known.first("heartbeat")
-    await cancel(client, call)
+    await asked.query(f"tool.{example.name}.cancel", "k")
 
     assert await known.end() == await asked.end()
     # The same instances had received the other question before.
-    assert unknown.kinds == []
+    assert unknown.replies == []
 
 
 async def test_what_cannot_be_done_is_said_and_garbage_does_no_harm(client: Client, example: Example) -> None:
     """The reason tells the model what to do differently. The tool lives on."""
-    kind, failure = await (await ask(client, call_of(example.name, example.refused))).end()
+    kind, failure = await call(client, example.name, example.refused)
     assert (kind, failure["code"]) == ("failure", "tool_error")
     assert example.refusal in failure["reason"]
     for data in (b"", b"no json", b"{}", b"[]", b"null", b'{"idempotency_key": 7}'):
         for subject in ("status", "cancel"):
             await client.publish(f"tool.{example.name}.{subject}", data)
-        kind, failure = await (await send_raw(client, example.name, data)).end()
-        assert (kind, failure["code"]) == ("failure", "bad_request")
-    assert (await (await ask(client, call_of(example.name, example.short))).end())[0] == "result"
+        assert json.loads((await client.request(f"tool.{example.name}", data)).data)["code"] == "bad_request"
+    assert (await call(client, example.name, example.short))[0] == "result"
 
 
 async def test_it_finishes_its_work_before_it_goes(client: Client, example: Example) -> None:
     """SIGTERM: no more calls are taken, those in flight are answered, the process ends well."""
-    asked = await ask(client, call_of(example.name, example.a_while))
+    asked = await asking(client, example.name, example.a_while)
     await asked.first("heartbeat")
     assert example.running is not None
     example.running.process.send_signal(signal.SIGTERM)
@@ -248,10 +236,7 @@ async def test_the_tool_of_the_typescript_readme(
     await start(program(typescript, "count_words"), nats_server)
     spec = await discover(client, "count_words")
     assert spec.input_schema["properties"] == {"text": {"type": "string", "description": "any text"}}
-    assert await (await ask(client, call_of("count_words", {"text": "to be or not to be"}))).end() == (
-        "result",
-        {"words": 6},
-    )
+    assert await call(client, "count_words", {"text": "to be or not to be"}) == ("result", {"words": 6})
 
 
 def test_a_new_project_in_typescript_passes_its_test(tmp_path: Path) -> None:

@@ -16,24 +16,20 @@ from tests.support.waiting import wait_until
 
 async def test_a_certificate_that_is_not_trusted_is_tried_again(tmp_path: Path) -> None:
     """The server may get another one. And the client can be closed meanwhile."""
-    server = NatsServer(tmp_path / "nats", extra=tls_of_server(make_certificates(tmp_path / "certificates")))
-    server.start()
     client, errors = NatsClient(demands_tls=True), list[Exception]()
 
     async def on_error(error: Exception) -> None:
         errors.append(error)
 
     options: dict[str, Any] = {"max_reconnect_attempts": -1, "reconnect_time_wait": 0.05, "error_cb": on_error}
-    connecting = asyncio.create_task(client.connect(f"tls://127.0.0.1:{server.port}", **options))
-    try:
+    with NatsServer(tmp_path / "nats", extra=tls_of_server(make_certificates(tmp_path / "certificates"))) as server:
+        connecting = asyncio.create_task(client.connect(f"tls://127.0.0.1:{server.port}", **options))
         await wait_until(lambda: len(errors) > 1, what="the certificate is refused twice")
         assert all("CERTIFICATE_VERIFY_FAILED" in str(error) for error in errors)
-    finally:
         connecting.cancel()
         await asyncio.wait([connecting])
         async with asyncio.timeout(5):
             await client.close()
-        server.kill()
 
 
 async def test_the_end_of_a_connection_with_tls_warns_of_nothing(
@@ -41,20 +37,17 @@ async def test_the_end_of_a_connection_with_tls_warns_of_nothing(
 ) -> None:
     """Asyncio would, at each restart of the server."""
     certificates = make_certificates(tmp_path / "certificates")
-    server = NatsServer(tmp_path / "nats", extra=tls_of_server(certificates))
-    server.start()
     client, ended = NatsClient(demands_tls=True), asyncio.Event()
 
     async def on_disconnect() -> None:
         ended.set()
 
     trusted = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
-    await client.connect(f"tls://127.0.0.1:{server.port}", tls=trusted, disconnected_cb=on_disconnect)
-    try:
+    with NatsServer(tmp_path / "nats", extra=tls_of_server(certificates)) as server:
+        await client.connect(f"tls://127.0.0.1:{server.port}", tls=trusted, disconnected_cb=on_disconnect)
         server.kill()
         async with asyncio.timeout(10):
             await ended.wait()
-    finally:
         await client.close()
     assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
@@ -63,15 +56,11 @@ async def test_the_end_of_a_connection_with_tls_warns_of_nothing(
 async def test_a_client_connects_over_a_websocket(tmp_path: Path) -> None:
     """The library for that is imported then, and not before."""
     port = free_port()
-    server = NatsServer(tmp_path / "nats", extra=f'websocket {{ listen: "127.0.0.1:{port}", no_tls: true }}')
-    server.start()
-    client = NatsClient()
-    try:
+    client, websocket = NatsClient(), f'websocket {{ listen: "127.0.0.1:{port}", no_tls: true }}'
+    with NatsServer(tmp_path / "nats", extra=websocket):
         await client.connect(f"ws://127.0.0.1:{port}")
         await client.flush()
-    finally:
         await client.close()
-        server.kill()
 
 
 async def test_a_reconnect_that_fails_behind_its_handshake_leaves_nothing_open(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,24 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_a_start_fails_with_the_last_line_of_a_process_that_keeps_exiting(data: Path) -> None:
+@pytest.fixture
+def reports() -> list[str]:
+    """What the supervisor reports."""
+    return []
+
+
+@pytest.fixture
+async def processes(data: Path, reports: list[str]) -> AsyncIterator[Supervisor]:
+    """A supervisor, which is stopped at the end."""
+    made = Supervisor(data, reports.append)
+    yield made
+    await made.stop()
+
+
+async def test_a_start_fails_with_the_last_line_of_a_process_that_keeps_exiting(
+    processes: Supervisor, reports: list[str]
+) -> None:
     """At once, not after a minute, and with the reason in the error."""
-    reports: list[str] = []
-    processes = Supervisor(data, reports.append)
     exiting = _child(
         "import sys; sys.exit('RUNWIRE_X: is [/wrong]\\nApplication startup failed. Exiting.')", ready=False
     )
@@ -40,30 +55,26 @@ async def test_a_start_fails_with_the_last_line_of_a_process_that_keeps_exiting(
     ):
         async with asyncio.timeout(30):
             await processes.start(exiting)
-    await processes.stop()
     assert "ended with code 1: RUNWIRE_X" in reports[0]
     assert "2 times by now" in reports[1]
 
 
-async def test_a_wrong_configuration_ends_the_start_at_once(data: Path) -> None:
+async def test_a_wrong_configuration_ends_the_start_at_once(processes: Supervisor, reports: list[str]) -> None:
     """Another start would end the same way, so there is none."""
-    reports: list[str] = []
-    processes = Supervisor(data, reports.append)
     code = f"import sys; sys.stderr.write('wrong settings: RUNWIRE_X: is wrong'); sys.exit({EXIT_WRONG_SETTINGS})"
     child = _child(code)
     await processes.start(child)
     async with asyncio.timeout(30):
         assert await processes.refused() == "worker cannot start: wrong settings: RUNWIRE_X: is wrong"
-    await processes.stop()
     assert (child.restarts, reports) == (0, [])
 
 
-async def test_a_killed_process_is_restarted_at_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_killed_process_is_restarted_at_once(
+    processes: Supervisor, reports: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first restarts have no pause: with pauses of minutes it would not be back within the limit."""
     monkeypatch.setattr(supervisor, "_FIRST_PAUSE_S", 600.0)
     monkeypatch.setattr(supervisor, "_MAX_PAUSE_S", 600.0)
-    reports: list[str] = []
-    processes = Supervisor(data, reports.append)
     child = _child("import time; time.sleep(600)")
     await processes.start(child)
     for times in (1, 2, 3):
@@ -73,7 +84,6 @@ async def test_a_killed_process_is_restarted_at_once(data: Path, monkeypatch: py
         again = lambda: child.restarts == times and child.process is not killed  # noqa: B023, E731
         await wait_until(again, timeout=30, what="it runs again")
         assert len(reports) == times // 2  # A kill of the launcher's own is none, the third is not told.
-    await processes.stop()
 
 
 ANSWERING = """
@@ -86,7 +96,7 @@ with socket.socket(fileno=3) as listening:
 """
 
 
-async def test_a_process_with_a_socket_is_started_by_the_first_connection(data: Path) -> None:
+async def test_a_process_with_a_socket_is_started_by_the_first_connection(processes: Supervisor) -> None:
     """Whoever connects, also while none runs after a kill, is answered by the next one."""
 
     async def answer() -> int:
@@ -98,7 +108,6 @@ async def test_a_process_with_a_socket_is_started_by_the_first_connection(data: 
         return pid
 
     listening = socket.create_server(("127.0.0.1", 0))
-    processes = Supervisor(data, lambda _: None)
     child = Child("worker", [sys.executable, "-c", ANSWERING], listening=listening)
     await processes.start(child)
     assert child.process is None
@@ -131,13 +140,12 @@ asyncio.run(main())
 """
 
 
-async def test_a_service_that_hangs_ends_by_its_watchdog_and_is_started_again(data: Path) -> None:
+async def test_a_service_that_hangs_ends_by_its_watchdog_and_is_started_again(
+    processes: Supervisor, reports: list[str]
+) -> None:
     """The supervisor asks nobody whether it works; the report names the exit code."""
-    reports: list[str] = []
-    processes = Supervisor(data, reports.append)
     service = Child("service", [sys.executable, "-c", BLOCKED], {**os.environ, "PYTHONPATH": str(ROOT)})
     await processes.start(service)
     first = service.process
     await wait_until(lambda: service.restarts and service.process is not first, timeout=30, what="it runs again")
-    await processes.stop()
     assert reports[0].startswith(f"service ended with code {EXIT_CODE}")

@@ -18,6 +18,7 @@ from runwire.identities import write_private
 from runwire.serving import serve
 from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer
+from tests.support.needs import free_port
 from tests.support.waiting import wait_until
 
 from .conftest import call, seen
@@ -154,6 +155,14 @@ async def test_a_credential_may_be_added_revoked_and_replaced(
     assert caplog.text.count("refuses the user") == 1
 
 
+async def test_a_missing_server_is_logged_with_its_address(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    """And tried again until it answers, or serving is stopped."""
+    port = free_port()
+    await serving(x, url=f"nats://user:{PASSWORD}@127.0.0.1:{port}")
+    await wait_until(lambda: f"NATS at 127.0.0.1:{port}: " in caplog.text, what="it says what it waits for")
+    assert "tried again until it answers" in caplog.text
+
+
 async def test_rights_that_shrink_end_the_process(server: NatsServer, credential: Path, serving: Serving) -> None:
     """NATS takes the subscription away and says so."""
     task = await serving(x, credentials=credential)
@@ -220,20 +229,10 @@ async def test_tls_is_not_dropped(serving: Serving, caplog: pytest.LogCaptureFix
     assert not any(received)
 
 
-@pytest.fixture
-def certificates(tmp_path: Path) -> Path:
-    """A folder with `ca.pem`, and `server.pem` and `server.key` for 127.0.0.1."""
-    return make_certificates(tmp_path / "certificates")
-
-
-async def test_a_certificate_is_checked(
-    tmp_path: Path, certificates: Path, serving: Serving, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_certificate_is_checked(tmp_path: Path, serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
     """By the authority in the credential file; without it one line says what is missing."""
-    server = NatsServer(tmp_path / "nats", extra=f"{users(TOOL_X)}\n{tls_of_server(certificates)}")
-    server.start()
-    file = tmp_path / "tool_x.json"
-    try:
+    certificates, file = make_certificates(tmp_path / "certificates"), tmp_path / "tool_x.json"
+    with NatsServer(tmp_path / "nats", extra=f"{users(TOOL_X)}\n{tls_of_server(certificates)}") as server:
         write_private(file, Credential(server.url, "tool_x", PASSWORD).as_json())
         await serving(x, credentials=file)
         await wait_until(lambda: "certificate is not accepted" in caplog.text, what="the refusal is logged")
@@ -243,6 +242,4 @@ async def test_a_certificate_is_checked(
         write_private(file, Credential(server.url, "tool_x", PASSWORD, str(certificates / "ca.pem")).as_json())
         await serving(x, credentials=file)
         await wait_until(lambda: "serving x" in caplog.text, what="the tool is served")
-    finally:
-        server.kill()
     assert caplog.text.count("certificate is not accepted") == 1

@@ -14,7 +14,7 @@ from runwire.serving.connection import STALL_S, StallDetector
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
-from .conftest import Caller, call, seen, start_process
+from .conftest import asking, call, seen, start_process
 
 
 class Clock:
@@ -102,8 +102,7 @@ async def test_a_process_that_was_stopped_before_the_function_begins_does_not_be
         for name in (f"plain_{suffix}", f"coroutine_{suffix}"):
             await seen(client, name)
             start_by = int(time.time() * 1000) + 1000
-            caller = await Caller(client).start()
-            await caller.send(name, {"text": name}, "k", start_by=start_by, understands_declined=True)
+            caller = await asking(client, name, {"text": name}, "k", start_by=start_by, understands_declined=True)
             await wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", what="it has stopped")
             await asyncio.sleep(max(0.0, start_by / 1000 - time.time()) + 0.01)
 

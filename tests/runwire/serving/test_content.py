@@ -8,7 +8,7 @@ from contracts.wire.names import new_id
 from runwire import ToolContext, ToolResponse, tool
 from tests.support.waiting import wait_until
 
-from .conftest import Caller, Serve
+from .conftest import Caller, Serve, asking
 
 
 async def test_the_content_goes_before_the_result_to_callers_that_accept_it(client: Client, serving: Serve) -> None:
@@ -106,7 +106,6 @@ async def test_a_call_without_a_result_has_no_content(client: Client, serving: S
 
     await serving(asks, breaks)
     for name, kind in (("asks", "pause"), ("breaks", "failure")):
-        caller = await Caller(client).start()
-        await caller.send(name, {}, new_id(), understands_content=True, understands_pause=True)
+        caller = await asking(client, name, {}, understands_content=True, understands_pause=True)
         await caller.end()
         assert caller.kinds() == [kind]

@@ -17,7 +17,7 @@ from runwire import ToolContext, ToolError, tool
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
-from .conftest import Caller, Serve, call, seen, start_process
+from .conftest import Caller, Serve, asking, call, seen, start_process
 
 
 async def test_a_tool_announces_itself_and_answers(client: Client, serving: Serve) -> None:
@@ -129,8 +129,7 @@ async def test_a_cancelled_call_ends(client: Client, serving: Serve) -> None:
 
     await serving(wait, look)
     for name in ("wait", "look"):
-        caller = await Caller(client).start()
-        await caller.send(name, {}, f"cancel-{name}")
+        caller = await asking(client, name, {}, f"cancel-{name}")
         await wait_until(lambda: began.acquire(blocking=False), what="the call began")
         await caller.query(f"tool.{name}.cancel", f"cancel-{name}")
         assert await caller.end() == (
@@ -176,8 +175,7 @@ async def test_an_instance_with_enough_calls_declines_further_ones(client: Clien
 
     loop = asyncio.get_running_loop()
     await serving(full)
-    first = await Caller(client).start()
-    await first.send("full", {}, "first", understands_declined=True)
+    first = await asking(client, "full", {}, "first", understands_declined=True)
     await wait_until(lambda: executed, what="the first call runs")
 
     assert await call(client, "full", {}, key="second", understands_declined=True) == ("declined", {"reason": "busy"})
@@ -305,12 +303,9 @@ async def test_a_large_result_is_sent_in_parts(client: Client, serving: Serve) -
         return "x" * (5 << 20)
 
     await serving(heavy)
-    caller = await Caller(client).start()
-    await caller.send("heavy", {}, new_id())
-    await caller.end()
-    parts = [data for kind, data in caller.replies if kind == "part"]
-    assert json.loads(b"".join(parts)) == "x" * (5 << 20)
-    assert max(map(len, parts)) <= 1 << 20
+    caller = await asking(client, "heavy", {})
+    assert await caller.end() == ("result", "x" * (5 << 20))
+    assert max(len(data) for kind, data in caller.replies if kind == "part") <= 1 << 20
     assert caller.replies[-1] == ("result", b"")
 
 
@@ -340,8 +335,7 @@ async def test_sigterm_lets_running_calls_end(client: Client, nats_server: NatsS
     process = start_process(tmp_path / "my_tools.py", nats_server.url)
     try:
         await seen(client, f"linger_{suffix}")
-        caller = await Caller(client).start()
-        await caller.send(f"linger_{suffix}", {"seconds": 0.7}, "k")
+        caller = await asking(client, f"linger_{suffix}", {"seconds": 0.7}, "k")
         await wait_until(lambda: "progress" in caller.kinds(), what="the call began")
 
         process.send_signal(by)

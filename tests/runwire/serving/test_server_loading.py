@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runwire.errors import ToolsNotLoaded
-from runwire.serving import server
+from runwire.serving import main, server
 from runwire.serving.server import load_tools, unique
 
 TOOL = "from runwire import tool\n\n@tool(name={name!r})\ndef anything() -> int:\n    return 1\n"
@@ -76,12 +76,6 @@ def test_a_neighbour_that_would_hide_our_packages_is_refused(tmp_path: Path, hid
         load_tools(file)
 
 
-def test_a_file_of_our_own_name_is_refused(tmp_path: Path) -> None:
-    """`runwire serve runwire.py` cannot work."""
-    with pytest.raises(ToolsNotLoaded, match="would hide"):
-        load_tools(write(tmp_path, "runwire.py"))
-
-
 def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
     """Over all files that are served together."""
     first, second = write(tmp_path / "a"), write(tmp_path / "b")
@@ -89,7 +83,25 @@ def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
         unique([*load_tools(first), *load_tools(second)])
 
 
-def test_a_mistake_in_the_file_passes_through(tmp_path: Path) -> None:
-    """The author sees the author's own traceback."""
-    with pytest.raises(ZeroDivisionError):
-        load_tools(write(tmp_path, before="1 / 0\n"))
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("def broken(:\n", "SyntaxError: invalid syntax"),
+        ("import nowhere_to_be_found\n", "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
+        (
+            "from runwire import tool\n@tool(desc='x', idempotnt=True)\ndef a() -> None: ...\n",
+            "TypeError: tool() got an unexpected keyword argument 'idempotnt'",
+        ),
+    ],
+)
+def test_a_file_that_fails_shows_its_author_the_line(text: str, last: str, tmp_path: Path) -> None:
+    """And the error, without frames of Runwire."""
+    file = tmp_path / "wrong.py"
+    file.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main([file])
+    message = str(ended.value)
+    assert message.splitlines()[-1].startswith(last)
+    assert f'File "{file}", line' in message
+    assert "runwire/serving/" not in message
+    assert "importlib" not in message

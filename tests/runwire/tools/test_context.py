@@ -1,12 +1,14 @@
 """A tool asks a person, without a server. Read it from the top."""
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from contracts.tools.messages import PauseReply
 from runwire import ToolContext, ToolError, tool
 from runwire.testing import Paused, RecordingContext, Rejected
 from runwire.tools.context import pause_in
@@ -35,11 +37,16 @@ def book_plainly(flight: str, ctx: ToolContext) -> str:
     return f"{flight} {seat.row}{seat.letter}"
 
 
+async def pause_of(calling: Awaitable[Any]) -> PauseReply:
+    """What a call asks for, which ends there."""
+    with pytest.raises(Paused) as paused:
+        await calling
+    return paused.value.pause
+
+
 async def test_a_pause_without_an_answer_ends_the_function() -> None:
     """What is asked can be read from it."""
-    with pytest.raises(Paused) as paused:
-        await book("LX 8", RecordingContext())
-    pause = paused.value.pause
+    pause = await pause_of(book("LX 8", RecordingContext()))
     assert (pause.number, pause.reason, pause.title, pause.payload) == (0, "input", "Which seat?", {"free": [1, 2]})
     assert (pause.expires_in_s, pause.default, pause.state) == (7200, "reject", {"offers": ["LX 8-0"]})
     assert pause.input_schema is not None
@@ -49,9 +56,7 @@ async def test_a_pause_without_an_answer_ends_the_function() -> None:
 async def test_the_nth_pause_has_the_nth_answer() -> None:
     """The function runs from its beginning each time, with the state of the round before."""
     context = RecordingContext(answers=[{"row": 2}], state={"offers": ["LX 8-0"]})
-    with pytest.raises(Paused) as paused:
-        await book("LX 8", context)
-    pause = paused.value.pause
+    pause = await pause_of(book("LX 8", context))
     assert (pause.number, pause.reason, pause.payload) == (1, "approval", {"row": 2, "letter": "A"})
     assert pause.state == {"offers": ["LX 8-0", "LX 8-1"]}
     assert await book("LX 8", RecordingContext(answers=[Seat(row=2), True])) == "LX 8 2A"
@@ -77,9 +82,7 @@ async def test_an_answer_without_a_type_is_json() -> None:
         return await context.pause("input", schema={"type": "array"})
 
     assert await ask(RecordingContext(answers=[[1, 2]])) == [1, 2]
-    with pytest.raises(Paused) as paused:
-        await ask(RecordingContext())
-    assert paused.value.pause.input_schema == {"type": "array"}
+    assert (await pause_of(ask(RecordingContext()))).input_schema == {"type": "array"}
 
 
 async def test_a_function_cannot_catch_a_pause_by_accident() -> None:
@@ -94,9 +97,7 @@ async def test_a_function_cannot_catch_a_pause_by_accident() -> None:
         except BaseException:  # noqa: BLE001, what tools should not do
             await context.pause(title="second")
 
-    with pytest.raises(Paused) as paused:
-        await careless()
-    assert paused.value.pause.title == "first"
+    assert (await pause_of(careless())).title == "first"
     with pytest.raises(ToolError, match="must let that exception pass"):
         context.check_not_caught()
 

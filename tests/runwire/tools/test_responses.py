@@ -178,13 +178,3 @@ async def test_a_result_may_be_one_or_nothing() -> None:
 
     assert (await sent(perhaps))["_metadata"]["tool_name"] == "perhaps"
     assert await perhaps.run({"topic": "another"}, RecordingContext()) == b"null"
-
-
-async def test_bytes_in_an_artifact_are_sent_as_base64() -> None:
-    """As in any other result."""
-
-    @tool
-    async def scan(topic: str) -> ToolResponse[dict[str, bytes]]:
-        return ToolResponse({topic: b"\xff"})
-
-    assert (await sent(scan))["artifact"] == {"AI trends 2025": "_w=="}
