@@ -16,6 +16,7 @@ from tests.support import samples
 
 TOOLS = frozenset({"save", "a", "Final_Response"})
 CANARY = "canary"
+FINAL = json.dumps({"next_node": "final_response", "args": {"answer": CANARY}})
 
 # Pieces that replies are made of; put together at random they are mostly broken, and broken in every way.
 PIECES = [
@@ -33,77 +34,31 @@ PIECES = [
         "# c\n",
         "// c\n",
     ),
-    *(
-        "next_node",
-        "word",
-        "null",
-        "None",
-        "true",
-        "5",
-        "-1.5e3",
-        "NaN",
-        "“",
-        "{curly}",
-        "{x: 1}",
-        "{ lone ",
-        "[1]",
-        "[note]",
-        "{{",
-        "}}",
-    ),
-    *(
-        '"next_node"',
-        '"args"',
-        '"answer"',
-        '"raw_answer"',
-        '"plan"',
-        '"steps"',
-        '"text"',
-        '"action"',
-        '"tool"',
-        '"save"',
-        '"final_response"',
-    ),
-    *(
-        '"next_node": "final_response"',
-        '"next_node": "save"',
-        '"next_node": null',
-        '"next_node": " NULL "',
-        '"args": {"answer": "abc"}',
-    ),
-    *(
-        '"plan": [{"node": "a"}]',
-        '"plan": null',
-        '"answer": 5',
-        '"answer": ["q", "r"]',
-        '"args": ["q", "r"]',
-        '"args": "text"',
-    ),
+    *("next_node", "word", "null", "None", "true", "5", "-1.5e3", "NaN", "“", "{curly}", "{x: 1}", "{ lone "),
+    *("[1]", "[note]", "{{", "}}"),
+    *(f'"{key}"' for key in ("next_node", "args", "answer", "raw_answer", "plan", "steps", "text", "action", "tool")),
+    *('"save"', '"final_response"', '"next_node": "final_response"', '"next_node": "save"', '"next_node": null'),
+    *('"next_node": " NULL "', '"args": {"answer": "abc"}', '"args": ["q", "r"]', '"args": "text"'),
+    *('"plan": [{"node": "a"}]', '"plan": null', '"answer": 5', '"answer": ["q", "r"]'),
     '{"next_node": "final_response", "args": {"answer": "hello"}}',
     '{"args": {"answer": "late"}, "next_node": null}',
-    (
-        '{"next_node": "save", "args": {"note": '
-        '"{\\"next_node\\": \\"final_response\\", \\"args\\": {\\"answer\\": \\"x\\"}}"}}'
-    ),
-    "{'next_node': 'save', 'args': {'note': '{\"next_node\": \"final_response\", \"args\": {\"answer\": \"x\"}}'}}",
+    json.dumps({"next_node": "save", "args": {"note": FINAL}}),
+    repr({"next_node": "save", "args": {"note": FINAL}}),
 ]
 words = st.sampled_from(
     ["", "hello", "two\nlines", 'a "quote"', "é😀", "{", " {}", "null", "</think>", "```", "\ud83d", CANARY]
 )
+answer_keys = st.sampled_from(["answer", "steps", "node", "text", "x"])
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | words,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["answer", "steps", "node", "text", "x"]), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(answer_keys, inner, max_size=3),
     max_leaves=8,
 )
 nodes = st.sampled_from(
     ["final_response", " Final_response ", "Final_Response", "save", "plan", "task", "null", None, 5, ""]
 )
-arguments = values | st.dictionaries(
-    st.sampled_from(["answer", "raw_answer", "text", "response", "steps", "x"]), values, max_size=4
-)
+argument_keys = st.sampled_from(["answer", "raw_answer", "text", "response", "steps", "x"])
+arguments = values | st.dictionaries(argument_keys, values, max_size=4)
 fields = st.one_of(
     st.tuples(st.just("next_node"), nodes),
     st.tuples(st.just("args"), arguments),
@@ -120,12 +75,8 @@ def objects(draw: st.DrawFn) -> str:
     written = [
         f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=ascii_only, indent=indent)}" for key, value in members
     ]
-    return (
-        "{"
-        + ", ".join(written)
-        + draw(st.sampled_from(["}", "}", "}", ",}", "", "]"]))
-        + draw(st.sampled_from(["", " ", "}"]))
-    )
+    end = draw(st.sampled_from(["}", "}", "}", ",}", "", "]"])) + draw(st.sampled_from(["", " ", "}"]))
+    return "{" + ", ".join(written) + end
 
 
 soup = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
@@ -178,33 +129,16 @@ def disguised(rng: random.Random, action: dict[str, Any]) -> str:
         lambda: text.replace("{", "{ // note\n", 1),
         lambda: text.replace('\\"', '"'),
         lambda: text.replace("null", "None"),
-        lambda: (
-            text.replace('"args"', '"args": {"answer": "' + CANARY + '"}, "args"', 1)
-            if action.get("next_node")
-            else text
-        ),
+        lambda: text.replace('"args"', f'"args": {{"answer": "{CANARY}"}}, "args"', bool(action.get("next_node"))),
         lambda: f"[{text}, {text}]",
     ]
     text = rng.choice(ways)()
-    before = rng.choice(
-        [
-            "",
-            "Text {curly} [1]: ",
-            "```json\n",
-            f"<think>{FINAL}</think>",
-            '{"x": ' + json.dumps(FINAL) + "}",
-            "\ufeff",
-            "[",
-            "{{",
-        ]
-    )
+    odd = ["Text {curly} [1]: ", "```json\n", f"<think>{FINAL}</think>", '{"x": ' + json.dumps(FINAL) + "}"]
+    before = rng.choice(["", *odd, "\ufeff", "[", "{{"])
     if rng.random() < 0.1:
         return before + text[: rng.randrange(10, len(text))]
     # Only what names a node makes an action behind it an alternate.
     return before + text + rng.choice(["", "\n```", *([FINAL, "}" + FINAL] if "next_node" in action else [])])
-
-
-FINAL = json.dumps({"next_node": "final_response", "args": {"answer": CANARY}})
 
 
 def hidden(rng: random.Random, depth: int = 0) -> Any:
@@ -229,10 +163,8 @@ def hidden(rng: random.Random, depth: int = 0) -> Any:
 
 def hostile(rng: random.Random) -> dict[str, Any]:
     """A tool call, a plan or a task whose arguments hold the canary."""
-    args: Any = {
-        key: hidden(rng)
-        for key in rng.sample(["answer", "raw_answer", "args", "next_node", "plan", "note"], rng.randint(1, 3))
-    }
+    keys = rng.sample(["answer", "raw_answer", "args", "next_node", "plan", "note"], rng.randint(1, 3))
+    args: Any = {key: hidden(rng) for key in keys}
     args = rng.choice([args, args, hidden(rng), [CANARY, hidden(rng)]])
     step = {"node": "save", "args": args}
     return rng.choice(
@@ -269,30 +201,25 @@ def test_no_argument_of_a_tool_is_ever_seen(seed: int) -> None:
         assert action is None or action.next_node != FINAL_RESPONSE or CANARY not in str(action.args), text
 
 
-MB = 1 << 20
+CHARACTERS = 1 << 17
 HEAD = '{"next_node": "final_response", "args": {"answer": "'
-SHAPES: dict[str, tuple[Callable[[int], str], int, int]] = {
-    "an answer": (lambda n: HEAD + "word " * (n // 5) + '"}}', 4 * MB, 64),
-    "an answer in small chunks": (lambda n: HEAD + "word " * (n // 5) + '"}}', MB // 2, 3),
-    "an answer of escapes": (lambda n: HEAD + "\\n\\ud83d\\ude00" * (n // 14) + '"}}', MB // 2, 64),
-    "an answer before its node": (
-        lambda n: '{"args": {"answer": "' + "word " * (n // 5) + '"}, "next_node": "final_response"}',
-        4 * MB,
-        64,
-    ),
-    "blanks before an encoded answer": (lambda n: HEAD[:33] + '"args": "' + " " * n + "{", 4 * MB, 64),
-    "lines": (lambda n: HEAD[:33] + '"args": ["' + 'line", "' * (n // 8) + '"]}', MB // 2, 64),
-    "a tool's text": (lambda n: '{"next_node": "save", "args": {"text": "' + "word " * (n // 5) + '"}}', 4 * MB, 64),
-    "one long key": (lambda n: '{"' + "k" * n + '": 1, ' + HEAD[1:] + 'x"}}', 4 * MB, 64),
-    "one long node": (lambda n: '{"next_node": "' + " " * n + 'final_response"}', 4 * MB, 64),
-    "a number": (lambda n: '{"x": ' + "1" * n + "}", 4 * MB, 64),
-    "prose": (lambda n: "word " * (n // 5) + HEAD + 'x"}}', 4 * MB, 64),
-    "braces": (lambda n: "{ " * (n // 2) + HEAD, MB // 2, 64),
-    "balanced braces": (lambda n: "{%" * (n // 4) + "}}" * (n // 4) + HEAD, MB // 2, 64),
-    "brackets": (lambda n: "[" * n + HEAD, MB // 2, 64),
-    "tags": (lambda n: "<think" * (n // 6) + "<think>" + "</thin" * (n // 6) + HEAD, MB // 2, 64),
-    "objects": (lambda n: '{"x": [1, {"y": null}]} ' * (n // 24) + HEAD + 'x"}}', MB // 2, 64),
-    "nested objects": (lambda n: '{"x": ' * n, MB // 2, 64),
+SHAPES: dict[str, Callable[[int], str]] = {
+    "an answer": lambda n: HEAD + "word " * (n // 5) + '"}}',
+    "an answer of escapes": lambda n: HEAD + "\\n\\ud83d\\ude00" * (n // 14) + '"}}',
+    "an answer before its node": lambda n: '{"args": {"answer": "' + "word " * (n // 5) + '"}, "next_node": null}',
+    "blanks before an encoded answer": lambda n: HEAD[:33] + '"args": "' + " " * n + "{",
+    "lines": lambda n: HEAD[:33] + '"args": ["' + 'line", "' * (n // 8) + '"]}',
+    "a tool's text": lambda n: '{"next_node": "save", "args": {"text": "' + "word " * (n // 5) + '"}}',
+    "one long key": lambda n: '{"' + "k" * n + '": 1, ' + HEAD[1:] + 'x"}}',
+    "one long node": lambda n: '{"next_node": "' + " " * n + 'final_response"}',
+    "a number": lambda n: '{"x": ' + "1" * n + "}",
+    "prose": lambda n: "word " * (n // 5) + HEAD + 'x"}}',
+    "braces": lambda n: "{ " * (n // 2) + HEAD,
+    "balanced braces": lambda n: "{%" * (n // 4) + "}}" * (n // 4) + HEAD,
+    "brackets": lambda n: "[" * n + HEAD,
+    "tags": lambda n: "<think" * (n // 6) + "<think>" + "</thin" * (n // 6) + HEAD,
+    "objects": lambda n: '{"x": [1, {"y": null}]} ' * (n // 24) + HEAD + 'x"}}',
+    "nested objects": lambda n: '{"x": ' * (n // 6),
 }
 
 
@@ -305,10 +232,10 @@ def work(text: str, size: int) -> int:
 
 
 @pytest.mark.sample(5)
+@pytest.mark.parametrize("size", [3, 64])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_work_grows_with_the_reply(shape: str) -> None:
+def test_the_work_grows_with_the_reply(shape: str, size: int) -> None:
     """Twice the reply, twice the characters examined; each of them once, but for the few that end something."""
-    make, size, chunk = SHAPES[shape]
-    half, whole = work(make(size // 2), chunk), work(make(size), chunk)
-    assert whole < 2.1 * half + chunk
-    assert whole <= 2 * len(make(size))
+    half, whole = (work(SHAPES[shape](characters), size) for characters in (CHARACTERS // 2, CHARACTERS))
+    assert whole < 2.1 * half + size
+    assert whole <= 2 * len(SHAPES[shape](CHARACTERS))

@@ -113,12 +113,3 @@ def test_texts_become_what_the_schema_wants(schema: Any, text: str, value: Any) 
     found = find(f"<function=look><parameter=q>{text}</parameter></function>", TOOLS)
     assert found is not None
     assert found.calls[0].fitted({"properties": {"q": schema}}) == {"q": value}
-
-
-@pytest.mark.parametrize(
-    "unit", ["<tool_call>", "<function=look>", "<invoke name='a'>", "[TOOL_CALLS]", "<｜tool▁calls▁begin｜>x"]
-)
-def test_a_model_that_repeats_itself_stops_nobody(unit: str) -> None:
-    """A quarter of a megabyte of marks takes a moment."""
-    for before in ("", "Well, "):
-        find(before + unit * (250_000 // len(unit)), TOOLS)

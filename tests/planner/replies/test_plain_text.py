@@ -161,13 +161,37 @@ def test_marks_at_the_end_of_a_turn_are_left_out(text: str, expected: str) -> No
     assert expected.startswith(TextStream(AnswerStream()).feed(text))
 
 
-@pytest.mark.parametrize("unit", ["{", "[", '"', "`", "(", '{"a":', "A", "</think> x ", "<", "Action: x\n"])
+@pytest.mark.parametrize(
+    ("text", "is_answer"),
+    [
+        ('I would send "body": {"filters": [{"name": "x"}]} to it.', True),
+        ('The "rule": {"action": "delete", "row": 1} is the one.', True),
+        ('": {"operations": [{"action": "delete", "row": 1}]}', True),
+        ('Use "name": [{"function": "x"}, {"name": 1}].', True),
+        ('The call: "args": {"answer": "x"}', False),
+        ('": {"args": {"a": 1}, "tool": "work"}', False),
+    ],
+)
+def test_a_piece_of_json_in_a_sentence_is_a_broken_action_by_its_keys(text: str, *, is_answer: bool) -> None:
+    """Where the answer was asked for alone: only keys that nothing but actions have say what was meant."""
+    decision = TextReading({}, {}).decide(Reply(text=text))
+    assert isinstance(decision, Final)
+    assert (decision.args == {"answer": text}) == is_answer
+
+
+UNITS = ["{", "[", '"', "`", "(", "<", '{"a":', "{'", "A", "Action: x\n", "</think> x ", "{<think>", "`</think>`"]
+UNITS += ["<think>", "<think></reasoning>", "</think>", "a </think> b ", "<think>x</think>", "\n<think>\nx\n</think>\n"]
+UNITS += ["<tool_call>", "<function=look>", "<invoke name='a'>", "[TOOL_CALLS]", "<｜tool▁calls▁begin｜>x"]
+
+
+@pytest.mark.parametrize("unit", UNITS)
 def test_a_model_that_repeats_itself_stops_nobody(unit: str) -> None:
-    """A hundred kilobytes take a moment, whole and in parts."""
+    """A hundred kilobytes of braces, of marks of thoughts and of calls take a moment, whole and in parts."""
     for before in ("", "Well, "):
         text = before + unit * (100_000 // len(unit))
         begins_action(text)
-        stream = TextStream(AnswerStream())
-        for at in range(0, len(text), 64):
-            stream.feed(text[at : at + 64])
         read_plain(text)
+        streams = TextStream(AnswerStream()), TextStream(AnswerStream(), is_expected=True)
+        for at in range(0, len(text), 64):
+            for stream in streams:
+                stream.feed(text[at : at + 64])

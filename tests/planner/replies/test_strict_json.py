@@ -1,7 +1,6 @@
 """The strict JSON loader: what it takes, what it refuses, and that nothing makes it recurse."""
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,23 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.replies.strict_json import MAX_DEPTH, MAX_DIGITS, NotJson, loads
-from services.shared.redaction.json_values import well_formed
-
-TEXTS = st.text().filter(lambda text: re.search(r"[\b\f][A-Za-z]", text) is None)
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
-    max_leaves=20,
-)
-
-
-@given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-# Hypothesis gives the arguments.
-def test_takes_what_json_writes(value: object, ascii_only: bool, indent: int | None) -> None:  # noqa: FBT001
-    """Both dialects read every value that the standard library writes."""
-    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
-    assert loads(text) == value
-    assert loads(text, lenient=True) == value
 
 
 @given(st.text(st.sampled_from("{}[]\",:\\ \n\t0123456789.-+eEtrufalsn'`"), max_size=40))
@@ -103,15 +85,8 @@ def test_depth_is_counted_exactly() -> None:
 
 def test_surrogates_are_joined_or_replaced() -> None:
     """What comes out can be encoded."""
-    assert (
-        loads(r'"\ud83d\ude00 \ud83d x \ude00"')
-        == "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER} x \N{REPLACEMENT CHARACTER}"
-    )
-    assert (
-        well_formed("\ud83d\ude00 \udc00 \ud800")
-        == "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER} \N{REPLACEMENT CHARACTER}"
-    )
-    assert loads('{"\ud800": 1}') == {"\N{REPLACEMENT CHARACTER}": 1}
+    assert loads(r'"\ud83d\ude00 \ud83d x \ude00"') == "\N{GRINNING FACE} \ufffd x \ufffd"
+    assert loads('{"\ud800": 1}') == {"\ufffd": 1}
 
 
 @pytest.mark.parametrize(
@@ -153,10 +128,8 @@ def test_the_lenient_dialect_has_limits(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '{ // why\n"a": 1}',
-        '{"a": 1 // why\n}',
-        '{"a": /* why */ 1}',
-        '/* why */ {"a": 1,} // so',
+        '{ // why\n"a": 1 // so\n}',
+        '/* why */ {"a": /* so */ 1,} // and so',
         '{"a":1}' + "// x\n" * 5000,
         '{/**/"a"//\n:1}',
     ],

@@ -5,7 +5,7 @@ import pytest
 from services.planner.replies.actions.normalize import normalize_action
 from services.planner.replies.answer_stream import AnswerStream
 from services.planner.replies.plain_text import TextStream, read_plain
-from services.planner.replies.thoughts import Head, apart, without_later
+from services.planner.replies.thoughts import Head, apart
 from services.planner.strategies.base import FORGOTTEN_AFTER, Habit, ThinkingFirst
 
 DRAFT = '{"next_node": "final_response", "args": {"answer": "A draft."}}'
@@ -97,6 +97,9 @@ def test_a_thought_in_the_middle_is_left_out(opening: str, closing: str, size: i
         ("Sure.\n<think>\nHm.\n</think>\nHello.", "Hello."),
         ("Cut behind the thought.\n</think>\n", ""),
         ("<think>cut in the thought", ""),
+        ("<think>a<think>b</think>c</think>Hello.", "Hello."),
+        ("<think>a<think>b</think>Hello.", "Hello."),
+        ("<Think>a</THINK><reasoning>b</reasoning>So<think>c</think> be it.", "So<think>c</think> be it."),
     ],
 )
 def test_where_a_thought_ends(text: str, answer: str) -> None:
@@ -146,29 +149,3 @@ def test_a_model_is_known_by_its_replies() -> None:
     head = Head(is_expected=True)
     head.release()
     assert head.feed("Hello.") == "Hello."
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "<think>",
-        "<think></reasoning>",
-        "</think>",
-        "<",
-        "[",
-        "{<think>",
-        "`</think>`",
-        "a </think> b ",
-        "<think>x</think>",
-        "\n<think>\n",
-        "\n<think>\nx\n</think>\n",
-    ],
-)
-def test_a_model_that_repeats_itself_stops_nobody(unit: str) -> None:
-    """A quarter of a megabyte of marks takes a moment, whole and in parts."""
-    text = unit * (250_000 // len(unit))
-    apart(text)
-    without_later(text)
-    for head in (Head(), Head(is_expected=True)):
-        for at in range(0, len(text), 64):
-            head.feed(text[at : at + 64])
