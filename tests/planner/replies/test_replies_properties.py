@@ -125,19 +125,12 @@ class Played:
         return self.transport == "tools" and text.startswith("{")
 
 
+STEPS = [{"node": "work", "args": {"q": "beta"}}, {"node": "save", "args": {"answer": CANARY}}]
+FINAL = {"next_node": FINAL_RESPONSE, "args": {"answer": CANARY}}
 ACTIONS: list[Any] = [
     {"next_node": "work", "args": {"q": "alpha", "n": 7}},
-    {
-        "next_node": "save",
-        "args": {"answer": CANARY, "deep": {"next_node": FINAL_RESPONSE, "args": {"answer": CANARY}}},
-    },
-    {
-        "next_node": "plan",
-        "args": {
-            "steps": [{"node": "work", "args": {"q": "beta"}}, {"node": "save", "args": {"answer": CANARY}}],
-            "join": {"node": "save"},
-        },
-    },
+    {"next_node": "save", "args": {"answer": CANARY, "deep": FINAL}},
+    {"next_node": "plan", "args": {"steps": STEPS, "join": {"node": "save"}}},
     {"next_node": FINAL_RESPONSE, "args": {"answer": "gamma delta", "confidence": 0.5}},
     {"next_node": FINAL_RESPONSE, "args": {"confidence": 0.5}},
     {"thought": "t", "next_node": None, "args": {"raw_answer": "epsilon"}, "plan": None, "join": None},
@@ -145,65 +138,34 @@ ACTIONS: list[Any] = [
     {"name": "save", "arguments": {"answer": CANARY}},
     {"tool_calls": [{"function": {"name": "save", "arguments": json.dumps({"answer": CANARY})}}]},
 ]
-PIECES = [
-    "{",
-    "}",
-    "[",
-    "]",
-    '"',
-    "'",
-    ",",
-    ":",
-    "\\",
-    "```json\n",
-    "```",
-    "<think>",
-    "</think>",
-    "null",
-    "NaN",
-    "1e999",
-    "// c\n",
-    "…",
-    "\ud83d",
-    "\x00",
-]
+PIECES = [*"{}[]\"',:\\…\ud83d\x00", "```json\n", "```", "<think>", "</think>", "null", "NaN", "1e999", "// c\n"]
 LISTED = [
-    "",
-    " ",
-    "null",
-    "[]",
-    "{}",
-    "42",
-    '"',
-    "{",
-    "[{",
-    "Just prose.",
-    "```json\n```",
-    "<think>",
-    "<think>never closed {",
-    '{"next_node": }',
-    '{"next_node": 5}',
-    '{"next_node": ""}',
-    '{"next_node": "unknown", "args": {}}',
-    '{"next_node": "work", "args": {"q": 5}}',
-    '{"next_node": "work", "args": null}',
-    '{"next_node": "work", "args": "text"}',
-    '{"next_node": "plan", "args": {"steps": []}}',
-    '{"next_node": "plan", "args": {"steps": "x"}}',
-    '{"next_node": "plan", "args": {"steps": [{"node": "nope"}]}}',
+    *(
+        "",
+        " ",
+        "null",
+        "[]",
+        "{}",
+        "42",
+        '"',
+        "{",
+        "[{",
+        "Just prose.",
+        "```json\n```",
+        "<think>",
+        "<think>never closed {",
+    ),
+    *('{"next_node": }', '{"next_node": 5}', '{"next_node": ""}', '{"next_node": "unknown", "args": {}}'),
+    *(f'{{"next_node": "work", "args": {args}}}' for args in ('{"q": 5}', "null", '"text"', f'{{"n": 1{"0" * 400}}}')),
+    *(f'{{"next_node": "plan", "args": {{"steps": {steps}}}}}' for steps in ("[]", '"x"', '[{"node": "nope"}]')),
     '{"next_node": "final_response"}',
     '{"next_node": "final_response", "args": []}',
     '{"next_node": "final_response", "args": {"answer": {"x": [1, {"y": null}]}}}',
     '{"next_node": "final_response", "args": {"answer": "cut',
-    '{"next_node": "work", "args": {"n": 1' + "0" * 400 + "}}",
-    '{"next_node": "work", "args": ' + "[" * 500,
-    "{" * 5000,
-    '{"a":' * 3000,
     '{"next_node": "final_response", "args": {"answer": "\\ud83d"}}',
-    '{"next_node": "\\u0000", "args": {}}',
-    '{"next_node": "' + "x" * 5000 + '"}',
-    '{"args": {"answer": "CANARY"}, "next_node": "save"}',
-    '{"args": {"answer": "CANARY"}, "next_node": "save"',
+    *('{"next_node": "work", "args": ' + "[" * 500, "{" * 5000, '{"a":' * 3000),
+    *('{"next_node": "\\u0000", "args": {}}', '{"next_node": "' + "x" * 5000 + '"}'),
+    *('{"args": {"answer": "CANARY"}, "next_node": "save"}', '{"args": {"answer": "CANARY"}, "next_node": "save"'),
     'save({"answer": "CANARY"})',
 ]
 
@@ -223,20 +185,13 @@ def malformed(rng: random.Random) -> str:
     ]
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(text) + 1)
-        text = (
-            text[:at] + rng.choice(PIECES) + text[at + rng.choice([0, 1, 3]) :]
-            if rng.random() < 0.6
-            else rng.choice(ways)(text)
-        )
+        at_random = text[:at] + rng.choice(PIECES) + text[at + rng.choice([0, 1, 3]) :]
+        text = at_random if rng.random() < 0.6 else rng.choice(ways)(text)
     return text
 
 
-FORMS: list[tuple[ActionFormat, ActionTransport]] = [
-    ("auto", "json"),
-    ("unified", "json"),
-    ("legacy", "json"),
-    ("auto", "tools"),
-]
+FORMS: list[tuple[ActionFormat, ActionTransport]]
+FORMS = [("auto", "json"), ("unified", "json"), ("legacy", "json"), ("auto", "tools")]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -271,10 +226,8 @@ def test_a_model_that_says_nothing_else(reply: str, form: tuple[ActionFormat, Ac
 
 def judge(played: Played, replies: list[str]) -> None:
     """What holds for every run."""
-    ends = [event for event in played.events if event.type in {"done", "error", "cancelled"}]
-    assert len(ends) == 1, replies
-    assert played.events[-1] is ends[0]
-    end = ends[0]
+    [end] = [event for event in played.events if event.type in {"done", "error", "cancelled"}]
+    assert played.events[-1] is end
     assert isinstance(end, Done)
     answered = played.events[-2].type == "step"
     assert answered or end.reason != "answer_complete"
@@ -283,16 +236,13 @@ def judge(played: Played, replies: list[str]) -> None:
     else:
         handling = played.events[-2]
         assert (handling.type, handling.text, handling.done) == ("chunk", end.raw_answer, True)
-        assert (handling.action_seq, handling.attempt) > max(played.shown), (
-            "what was shown of broken replies is taken back"
-        )
+        is_taken_back = (handling.action_seq, handling.attempt) > max(played.shown)
+        assert is_taken_back, "what was shown of broken replies"
     written = " ".join(replies).lower()
     for call in played.sent:
         words = {word for leaf in leaves(call.args) for word in re.findall(r"\w+", leaf.lower())}
-        assert not {word for word in words if word not in written} - {"seen", "text", "found", "work", "save"}, (
-            call,
-            replies,
-        )
+        invented = {word for word in words if word not in written} - {"seen", "text", "found", "work", "save"}
+        assert not invented, (call, replies)
     if CANARY in "".join(played.shown.values()):
         assert named_final_by_the_model(replies), replies
 
