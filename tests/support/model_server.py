@@ -1,8 +1,7 @@
 """A scripted provider: an HTTP server with OpenAI's and Anthropic's streams, which replies what a test has scripted.
 
-In a test: `with ModelServer() as server`, then `server.say(action(...))`. As a process: `python -m
-tests.support.model_server --port 9000`, scripted over HTTP: POST /admin/say `{"marker": …, "replies": […]}`, GET
-/admin/ledger, POST /admin/reset.
+In a test: `with ModelServer() as server`, then `server.say(action(...))`. As a process, which says one sentence:
+`python -m tests.support.model_server --port 9000`.
 
 Replies are given out in the order of arrival; with a marker only to conversations that contain it, so that runs at once
 do not mix. `by_turn` chooses by the number of assistant messages instead, which stays right when requests are repeated.
@@ -17,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import uvicorn
@@ -178,9 +177,6 @@ class App:
             if not message.get("more_body"):
                 break
         path, body = scope["path"], json.loads(data) if data else {}
-        if path.startswith("/admin/"):
-            await _respond(send, 200, json.dumps(self._administer(path, body)))
-            return
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         seen = Seen(len(self._script.ledger), path, body, headers, (scope.get("client") or ("", 0))[1])
         speaking = asyncio.create_task(self._speak(seen, self._script.reply_to(seen), send))
@@ -192,19 +188,6 @@ class App:
         leaving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await speaking
-
-    def _administer(self, path: str, body: dict[str, Any]) -> Any:
-        if path == "/admin/say":
-            known = {each.name for each in fields(Say)}
-            replies = [
-                Say(**{name: value for name, value in reply.items() if name in known}) for reply in body["replies"]
-            ]
-            (self._script.by_turn if body.get("by_turn") else self._script.say)(*replies, marker=body.get("marker", ""))
-        elif path == "/admin/reset":
-            self._script.reset()
-        elif path == "/admin/release":
-            self.released.set()
-        return {"requests": [asdict(seen) for seen in self._script.ledger]}
 
     async def _speak(self, seen: Seen, reply: Say, send: Send) -> None:
         if reply.silent:

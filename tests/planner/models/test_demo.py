@@ -13,24 +13,12 @@ from services.planner.run.state.history import PastTurn
 from tests.support.demo_conversations import TEXT, WHOLE, Conversation, tool
 
 EMAIL, DATE, URI = ({"type": "string", "format": kind} for kind in ("email", "date", "uri"))
+LIMIT, CHART = {**WHOLE, "maximum": 20}, {"enum": ["bar", "line", "pie"]}
 OFFICE = [
     tool("calculate", "Evaluate an arithmetic expression", "expression", expression=TEXT),
-    tool(
-        "search_docs",
-        "Search the handbook for passages about a topic",
-        "query",
-        query=TEXT,
-        limit={**WHOLE, "maximum": 20},
-    ),
+    tool("search_docs", "Search the handbook for passages about a topic", "query", query=TEXT, limit=LIMIT),
     tool("summarise_table", "Summarise a CSV file: rows, columns, totals per group", "path", path=TEXT, group_by=TEXT),
-    tool(
-        "draw_chart",
-        "Draw a chart of a CSV file",
-        "file kind",
-        file=TEXT,
-        kind={"enum": ["bar", "line", "pie"]},
-        title=TEXT,
-    ),
+    tool("draw_chart", "Draw a chart of a CSV file", "file kind", file=TEXT, kind=CHART, title=TEXT),
     tool("get_weather", "Current weather of a city", "city", city=TEXT, unit={"enum": ["celsius", "fahrenheit"]}),
     tool("now", "The current date and time", timezone=TEXT),
     tool("list_tables", "List the tables of the database"),
@@ -47,30 +35,12 @@ PLAY = [
     tool("roll_dice", "Roll dice", "count sides", count=WHOLE, sides=WHOLE),
     tool("shout", "Print a message in capitals", "message", message=TEXT),
     tool("countdown", "Count down slowly and report progress", "seconds", seconds={**WHOLE, "maximum": 60}),
-    tool(
-        "book_table",
-        "Reserve a table in a restaurant",
-        "guests date",
-        guests=WHOLE,
-        date=DATE,
-    ),
+    tool("book_table", "Reserve a table in a restaurant", "guests date", guests=WHOLE, date=DATE),
 ]
-
-
 FILTERS = {"type": "array", "items": {"type": "object", "required": ["column", "op", "value"]}}
-ROWS = [
-    *OFFICE,
-    ToolSpec(
-        name="query_rows",
-        description="Read rows of a table: filtered, sorted.",
-        side_effects="read",
-        input_schema={
-            "type": "object",
-            "properties": {"table_id": {"type": "string"}, "filters": FILTERS},
-            "required": ["table_id"],
-        },
-    ),
-]
+QUERY = tool("query_rows", "Read rows of a table: filtered, sorted.", "table_id", table_id=TEXT, filters=FILTERS)
+STATUS = {"column": "Status", "op": "equals", "value": "open"}
+PAY = {"column": "Pay", "op": "greater", "value": 100.0}
 
 
 @pytest.mark.parametrize(
@@ -78,55 +48,30 @@ ROWS = [
     [
         (OFFICE, "What is 17*23?", "calculate", {"expression": "17*23"}),
         (
-            ROWS,
+            [*OFFICE, QUERY],
             'Which rows of "people" have Status open and Pay over 100?',
             "query_rows",
-            {
-                "table_id": "people",
-                "filters": [
-                    {"column": "Status", "op": "equals", "value": "open"},
-                    {"column": "Pay", "op": "greater", "value": 100.0},
-                ],
-            },
+            {"table_id": "people", "filters": [STATUS, PAY]},
         ),
         (OFFICE, "what's 17 times 23", "calculate", {"expression": "17*23"}),
         (OFFICE, "Calculate (12 + 8) / 4 - 1", "calculate", {"expression": "(12+8)/4-1"}),
         (OFFICE, "How much is 15% of 80?", "calculate", {"expression": "15/100*80"}),
         (OFFICE, "What is 1,200 divided by 4?", "calculate", {"expression": "1200/4"}),
-        (OFFICE, "Please compute sqrt(16) + 3", "calculate", {"expression": "sqrt(16)+3"}),
-        (
-            OFFICE,
-            "What does the handbook say about holidays?",
-            "search_docs",
-            {"query": "What does the handbook say about holidays?"},
-        ),
         (OFFICE, 'Find "parental leave" in the handbook', "search_docs", {"query": "parental leave"}),
         (OFFICE, "How do I get a new badge?", "search_docs", {"query": "How do I get a new badge?"}),
         (OFFICE, "Summarise data/sales.csv", "summarise_table", {"path": "data/sales.csv"}),
         (OFFICE, "Draw a pie chart of sales.csv", "draw_chart", {"file": "sales.csv", "kind": "pie"}),
-        (
-            OFFICE,
-            'Plot a.csv as a bar chart titled "Units"',
-            "draw_chart",
-            {"file": "a.csv", "kind": "bar", "title": "Units"},
-        ),
+        (OFFICE, "Plot a.csv as a bar chart", "draw_chart", {"file": "a.csv", "kind": "bar"}),
         (OFFICE, "What is the weather in New York?", "get_weather", {"city": "New York"}),
         (OFFICE, "Is it sunny in Paris, in fahrenheit?", "get_weather", {"city": "Paris", "unit": "fahrenheit"}),
-        (OFFICE, "What time is it?", "now", {}),
         (OFFICE, "What day is it today?", "now", {}),
         (OFFICE, "Which tables does the database have?", "list_tables", {}),
         (OFFICE, "Run the SQL query `select 1`", "run_sql", {"sql": "select 1"}),
         (SHOP, "Where is order ORD-1017?", "get_order", {"order_id": "ORD-1017"}),
         (SHOP, "What is the state of order 4711?", "get_order", {"order_id": "4711"}),
         (SHOP, "Fetch https://example.org/a?b=1.", "fetch_page", {"url": "https://example.org/a?b=1"}),
-        (
-            SHOP,
-            'Translate "good morning" into French',
-            "translate",
-            {"text": "good morning", "target_language": "French"},
-        ),
+        (SHOP, 'Translate "hi" into French', "translate", {"text": "hi", "target_language": "French"}),
         (SHOP, "Delete the file old.txt", "delete_file", {"path": "old.txt"}),
-        (PLAY, "Roll 2 dice with 6 sides", "roll_dice", {"count": 2, "sides": 6}),
         (PLAY, f"Roll 2 dice with {10**29 + 1} sides", "roll_dice", {"count": 2, "sides": 10**29 + 1}),
         (PLAY, "Shout this message: the tea is ready", "shout", {"message": "the tea is ready"}),
         (PLAY, "Count down from 5 seconds", "countdown", {"seconds": 5}),
@@ -187,11 +132,7 @@ def test_it_summarises_a_conversation_by_listing_it() -> None:
         ("What is 10/4?", 2.5, "10/4 = 2.5"),
         ("What is 17*23?", "391", "17*23 = 391"),
         ("What is 17*23?", {"answer": "It is 391."}, "It is 391."),
-        (
-            "Summarise a.csv",
-            {"summary": "Two rows.", "chart": "<artifact:dict size=9KB>"},
-            "Two rows.\nAttached: chart.",
-        ),
+        ("Summarise a.csv", {"summary": "Two.", "chart": "<artifact:dict size=9KB>"}, "Two.\nAttached: chart."),
         ("Summarise a.csv", {"rows": 2, "columns": ["a", "b"]}, 'rows: 2\ncolumns: ["a","b"]'),
         ("What time is it?", "12:30", "12:30"),
         ("Which tables does the database have?", ["a", "b"], "- a\n- b"),

@@ -16,41 +16,21 @@ from services.planner.models import demo
 from services.planner.models.types import ModelRequest
 from services.planner.replies.actions.normalize import normalize_action
 from services.shared.json_schema.checks import complaints
-from tests.support.demo_conversations import Conversation
+from tests.support.demo_conversations import TEXT, Conversation, tool
 
 # As a list it would fill a screen.
 NAMES = st.sampled_from(
     "expression path query city count from_currency url kind items flag x date options".split()  # noqa: SIM905
 )
-LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
-    st.sampled_from(
-        [
-            {"type": "string"},
-            {"type": "integer"},
-            {"type": "number"},
-            {"type": "boolean"},
-            {},
-            {"type": ["string", "null"]},
-        ]
-    ),
-    st.sampled_from(
-        [
-            {"type": "string", "minLength": 3},
-            {"type": "string", "pattern": "^[A-Z]+$"},
-            {"type": "integer", "maximum": 5},
-        ]
-    ),
-    st.lists(st.sampled_from(["red", "dark blue", "7"]), min_size=1, unique=True).map(
-        lambda options: {"enum": options}
-    ),
-    st.sampled_from(
-        [
-            {"$ref": "#/$defs/missing"},
-            {"anyOf": [{"type": "null"}, {"type": "integer"}]},
-            {"const": 4},
-            {"format": "date"},
-        ]
-    ),
+SIMPLE: list[dict[str, Any]] = [
+    {"type": kind} for kind in ("string", "integer", "number", "boolean", ["string", "null"])
+]
+LEAVES = st.one_of(
+    st.sampled_from([*SIMPLE, {}]),
+    st.sampled_from([{"type": "string", "minLength": 3}, {"type": "string", "pattern": "^[A-Z]+$"}, {"maximum": 5}]),
+    st.lists(st.sampled_from(["red", "dark blue", "7"]), min_size=1, unique=True).map(lambda given: {"enum": given}),
+    st.sampled_from([{"$ref": "#/$defs/missing"}, {"anyOf": [{"type": "null"}, {"type": "integer"}]}, {"const": 4}]),
+    st.just({"format": "date"}),
 )
 
 
@@ -121,9 +101,7 @@ def test_a_request_without_facts_is_answered() -> None:
 def test_a_very_long_question_costs_little() -> None:
     """Of a text that its patterns would take minutes for, only the beginning is read."""
     for piece in ("a.", "1+", "((", "A ", "'", "x-", "1,1"):
-        conversation = Conversation(
-            piece * 50_000, [ToolSpec(name="search", input_schema={"properties": {"query": {"type": "string"}}})]
-        )
+        conversation = Conversation(piece * 50_000, [tool("search", "", query=TEXT)])
         begun = time.process_time()
         json.loads(conversation.reply().text)
         assert time.process_time() - begun < 5
