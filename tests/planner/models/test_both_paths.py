@@ -17,6 +17,7 @@ from tests.support.waiting import wait_until
 SECRET = "the launch code is 4711"
 SYSTEM = {"role": "system", "content": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]}
 CLAUDE = "anthropic/claude-sonnet-4-5"
+COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens")
 
 
 def question(name: str = "openai/scripted", **more: object) -> ModelRequest:
@@ -59,11 +60,7 @@ async def test_a_reply_streams_and_adds_up(server: ModelServer, model: Model, na
     assert reply.reasoning == "".join(delta.reasoning for delta in deltas) == "first this, then that"
     assert reply.finish_reason == "stop"
     assert reply.usage.model_calls == 1
-    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (
-        USAGE["prompt_tokens"],
-        USAGE["completion_tokens"],
-    )
-    assert reply.usage.cached_tokens == USAGE["cached_tokens"]
+    assert {name: getattr(reply.usage, name) for name in COUNTS} == {name: USAGE[name] for name in COUNTS}
     assert not reply.usage.estimated
 
 
@@ -107,14 +104,13 @@ async def test_cache_marks_reach_a_provider_that_knows_them(server: ModelServer,
 
 async def test_native_tool_calls_are_put_together(server: ModelServer, model: Model) -> None:
     """A reply of tool calls alone is not empty."""
-    server.say(
-        Say(tool_calls=[{"name": "search", "arguments": '{"query": "nats"}'}, {"name": "clock", "arguments": "{}"}])
-    )
+    calls = [{"name": "search", "arguments": '{"query": "nats"}'}, {"name": "clock", "arguments": "{}"}]
+    server.say(Say(tool_calls=calls))
     _, reply = await reply_of(model, question())
-    assert [call["function"] for call in reply.tool_calls] == [
-        {"name": "search", "arguments": '{"query": "nats"}'},
-        {"name": "clock", "arguments": "{}"},
-    ]
+    assert [call["function"] for call in reply.tool_calls] == calls
+
+
+HELPS = {"again": (True, True), "another model": (False, True), "nothing": (False, False)}
 
 
 @pytest.mark.parametrize(
@@ -141,11 +137,7 @@ async def test_every_failure_has_a_code(server: ModelServer, model: Model, say: 
     server.say(say)
     failure = await failure_of(model, question())
     assert failure.fault.code == code
-    assert (failure.fault.retryable, failure.elsewhere) == {
-        "again": (True, True),
-        "another model": (False, True),
-        "nothing": (False, False),
-    }[helps]
+    assert (failure.fault.retryable, failure.elsewhere) == HELPS[helps]
     assert failure.after_output is bool(say.text.isspace())
     assert len(server.ledger) == 1
 
@@ -181,55 +173,36 @@ async def test_retry_after_of_a_provider_is_kept(server: ModelServer, model: Mod
     assert "asks for a pause of 7 s" in failure.fault.reason
 
 
+NO_KEY = {"openai/gpt-4o": "OPENAI", "anthropic/claude-sonnet-4-6": "ANTHROPIC", "gemini/gemini-flash-latest": "GEMINI"}
+NO_URL = "the address of openai/scripted is no http URL: see RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE"
+NO_PROVIDER = "'nonsense' names no provider that LiteLLM knows: write it as provider/model"
+
+
 @pytest.mark.parametrize(
-    ("name", "said", "again"),
+    ("name", "address", "said"),
     [
-        ("nonsense", "'nonsense' names no provider that LiteLLM knows: write it as provider/model", False),
-        ("openai/gpt-4o", "there is no API key for openai/gpt-4o: set OPENAI_API_KEY", False),
-        (
-            "anthropic/claude-sonnet-4-6",
-            "there is no API key for anthropic/claude-sonnet-4-6: set ANTHROPIC_API_KEY",
-            False,
-        ),
-        ("gemini/gemini-flash-latest", "there is no API key for gemini/gemini-flash-latest: set GEMINI_API_KEY", False),
-        ("hosted_vllm/nobody", "hosted_vllm/nobody cannot be reached", True),
+        ("nonsense", None, NO_PROVIDER),
+        *((name, None, f"there is no API key for {name}: set {key}_API_KEY") for name, key in NO_KEY.items()),
+        ("hosted_vllm/nobody", "http://127.0.0.1:{port}/v1", "hosted_vllm/nobody cannot be reached"),
+        ("openai/scripted", "localhost:9/v1", NO_URL),
     ],
 )
 @pytest.mark.parametrize("path", PATHS)
 async def test_what_a_newcomer_forgets_is_named(
-    path: str, name: str, said: str, monkeypatch: pytest.MonkeyPatch, *, again: bool
+    path: str, name: str, address: str | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No provider, no key, no server: none of these is reported as a failure of the server."""
-    for variable in (
-        "OPENAI_API_KEY",
-        "ANTHROPIC_API_KEY",
-        "GEMINI_API_KEY",
-        "GOOGLE_API_KEY",
-        "ANTHROPIC_API_BASE",
-        "OPENAI_API_BASE",
-    ):
-        monkeypatch.delenv(variable, raising=False)
-    model = models_on(path, f"http://127.0.0.1:{free_port()}/v1" if again else None)
+    """No provider, no key, no server, no URL: none of these is reported as a failure of the server."""
+    for provider in (*NO_KEY.values(), "GOOGLE"):
+        monkeypatch.delenv(f"{provider}_API_KEY", raising=False)
+        monkeypatch.delenv(f"{provider}_API_BASE", raising=False)
+    model = models_on(path, address and address.format(port=free_port()))
     failure = await failure_of(model, question(name))
     await model.aclose()
     assert failure.fault.reason.startswith(said)
     assert failure.fault.code == "model_failed"
-    assert (failure.fault.retryable, failure.elsewhere) == (again, True)
+    assert (failure.fault.retryable, failure.elsewhere) == (name == "hosted_vllm/nobody", True)
     assert "500" not in failure.fault.reason
     assert SECRET not in failure.fault.reason
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_an_address_that_is_none_is_named(path: str) -> None:
-    """A host and a port are no URL; asking again does not help."""
-    model = models_on(path, "localhost:9/v1")
-    failure = await failure_of(model, question())
-    await model.aclose()
-    assert (
-        failure.fault.reason
-        == "the address of openai/scripted is no http URL: see RUNWIRE_MODEL_SERVERS, else RUNWIRE_MODEL_API_BASE"
-    )
-    assert not failure.fault.retryable
 
 
 @pytest.mark.parametrize(
@@ -311,23 +284,17 @@ async def test_one_speaker_at_a_time(server: ModelServer, model: Model) -> None:
     """Messages in a row by the user become one: some chat templates refuse them otherwise."""
     server.say(Say(text="yes"))
     said = [
-        {"role": "user", "content": "one"},
-        {"role": "user", "content": "two"},
-        {"role": "assistant", "content": "three"},
+        {"role": role, "content": role[0] + str(number)} for number, role in enumerate(("user", "user", "assistant"))
     ]
     await reply_of(model, ModelRequest(model="openai/scripted", messages=Messages.of([SYSTEM, *said])))
-    assert server.ledger[-1].body["messages"][1:] == [{"role": "user", "content": "one\n\ntwo"}, said[2]]
+    assert server.ledger[-1].body["messages"][1:] == [{"role": "user", "content": "u0\n\nu1"}, said[2]]
 
 
 async def test_many_streams_at_once_do_not_mix(server: ModelServer, model: Model) -> None:
     """Each conversation gets its own script."""
     for number in range(20):
         server.say(Say(text=f"reply {number}"), marker=f"question-{number}-")
-    requests = [
-        ModelRequest(
-            model="openai/scripted", messages=Messages.of([{"role": "user", "content": f"question-{number}-"}])
-        )
-        for number in range(20)
-    ]
+    asked = [Messages.of([{"role": "user", "content": f"question-{number}-"}]) for number in range(20)]
+    requests = [ModelRequest(model="openai/scripted", messages=messages) for messages in asked]
     replies = await asyncio.gather(*(reply_of(model, request) for request in requests))
     assert [reply.text for _, reply in replies] == [f"reply {number}" for number in range(20)]

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from contracts.runs.payload import Usage
 from services.planner.models.errors import ModelFailed
 from services.planner.models.openai_reply import MAX_REPETITIONS, ReplyReader
 from services.planner.models.types import Delta
@@ -29,11 +30,8 @@ def test_text_and_reasoning_are_passed_on_and_kept() -> None:
         chunk({"content": None}, finish_reason="stop"),
         b"data: [DONE]",
     )
-    assert [(delta.text, delta.reasoning) for delta in deltas] == [
-        ("", "vLLM thinks, "),
-        ("", "Ollama too"),
-        ("yes", ""),
-    ]
+    told = [(delta.text, delta.reasoning) for delta in deltas]
+    assert told == [("", "vLLM thinks, "), ("", "Ollama too"), ("yes", "")]
     assert (reader.text, reader.reasoning) == ("yes", "vLLM thinks, Ollama too")
     assert (reader.finish_reason, reader.ended) == ("stop", True)
 
@@ -52,24 +50,21 @@ def test_a_reply_that_came_as_reasoning_is_the_reply() -> None:
     assert read(chunk({"reasoning": 'So {"next_node": "look"}'}))[0].text == ""
 
 
-@pytest.mark.parametrize("usage_beside_choices", [True, False])
-def test_usage_is_read_wherever_it_stands(*, usage_beside_choices: bool) -> None:
+USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "prompt_cache_hit_tokens": 5, "reasoning_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": USAGE},
+        {"choices": [], "x_groq": {"usage": USAGE}},
+    ],
+)
+def test_usage_is_read_wherever_it_stands(last: dict[str, Any]) -> None:
     """In a chunk of its own, beside the last choice, with cached tokens in either place."""
-    usage = {"prompt_tokens": 11, "completion_tokens": 7, "prompt_cache_hit_tokens": 5, "reasoning_tokens": 3}
-    lines = [chunk({"content": "yes"})]
-    if usage_beside_choices:
-        lines.append(b"data: " + orjson.dumps({"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": usage}))
-    else:
-        lines.append(b"data: " + orjson.dumps({"choices": [], "x_groq": {"usage": usage}}))
-    reader, _ = read(*lines)
-    assert reader.usage is not None
-    counts = reader.usage
-    assert (counts.prompt_tokens, counts.completion_tokens, counts.cached_tokens, counts.reasoning_tokens) == (
-        11,
-        7,
-        5,
-        3,
-    )
+    reader, _ = read(chunk({"content": "yes"}), b"data: " + orjson.dumps(last))
+    counted = Usage(model_calls=1, prompt_tokens=11, completion_tokens=7, cached_tokens=5, reasoning_tokens=3)
+    assert reader.usage == counted
 
 
 def test_the_end_may_be_called_a_stop_reason() -> None:
@@ -144,12 +139,10 @@ def test_of_a_message_behind_its_deltas_only_the_rest_is_read() -> None:
     """Some servers repeat all of it, some keep the calls for it."""
     call = {"id": "a", "function": {"name": "look", "arguments": "{}"}}
     message = {"content": "yes", "reasoning": "hm", "tool_calls": [call]}
-    reader, _ = read(
-        chunk({"content": "ye"}), chunk({"content": "s"}), chunk({}, message=message, finish_reason="stop")
-    )
+    begun = chunk({"content": "ye"}), chunk({"content": "s"})
+    reader, _ = read(*begun, chunk({}, message=message, finish_reason="stop"))
     assert (reader.text, reader.reasoning, len(reader.tool_calls)) == ("yes", "hm", 1)
-    reader, _ = read(chunk({"content": "ye"}), chunk({"content": "s"}), chunk({"content": "yes"}, finish_reason="stop"))
-    assert reader.text == "yes"
+    assert read(*begun, chunk({"content": "yes"}, finish_reason="stop"))[0].text == "yes"
 
 
 @pytest.mark.parametrize("late", [chunk({"content": " and more"}), b"data: {no JSON", b"data: [DONE]"])

@@ -7,6 +7,7 @@ import pytest
 from services.planner.models.errors import ModelFailed
 from services.planner.models.providers import PROVIDERS, Endpoints, ModelServer
 
+FIREWORKS = "https://api.fireworks.ai/inference/v1"
 KEYS = {name: f"key-of-{name}" for provider in PROVIDERS.values() for name in provider.keys}
 
 
@@ -18,11 +19,7 @@ KEYS = {name: f"key-of-{name}" for provider in PROVIDERS.values() for name in pr
         ("openrouter/openai/gpt-5", "https://openrouter.ai/api/v1/chat/completions", "openai/gpt-5"),
         ("groq/llama-3.3-70b", "https://api.groq.com/openai/v1/chat/completions", "llama-3.3-70b"),
         ("ollama_chat/llama3:8b", "http://localhost:11434/v1/chat/completions", "llama3:8b"),
-        (
-            "fireworks_ai/qwen3",
-            "https://api.fireworks.ai/inference/v1/chat/completions",
-            "accounts/fireworks/models/qwen3",
-        ),
+        ("fireworks_ai/qwen3", f"{FIREWORKS}/chat/completions", "accounts/fireworks/models/qwen3"),
     ],
 )
 def test_a_known_provider_has_an_address(model: str, url: str, name: str) -> None:
@@ -55,27 +52,14 @@ def test_the_deployments_base_is_for_openai_and_vllm_alone() -> None:
     assert endpoints.of("groq/x").url == "https://api.groq.com/openai/v1/chat/completions"
 
 
-def test_two_local_servers_have_an_address_and_a_key_each() -> None:
-    """So that they can be each other's fallback."""
-    servers = {
-        "openai/large": ModelServer(api_base="http://gpu1:8000/v1", api_key_env="LARGE_KEY"),
-        "small": ModelServer(api_base="http://gpu2:8000/v1"),
-    }
-    endpoints = Endpoints(environment={"LARGE_KEY": "l"}, api_base="http://other/v1", servers=servers)
-    large, small = endpoints.of("openai/large"), endpoints.of("small")
-    assert (large.url, large.model, large.key) == ("http://gpu1:8000/v1/chat/completions", "large", "l")
-    assert (small.url, small.model, small.key) == ("http://gpu2:8000/v1/chat/completions", "small", None)
+SERVER = ModelServer(api_base="http://a", api_key_env="M")
 
 
 @pytest.mark.parametrize(
     ("model", "endpoints", "reason"),
     [
         ("groq/x", Endpoints(environment={}), "there is no API key for groq/x: set GROQ_API_KEY"),
-        (
-            "m",
-            Endpoints(environment={}, servers={"m": ModelServer(api_base="http://a", api_key_env="M")}),
-            "no API key for m: set M",
-        ),
+        ("m", Endpoints(environment={}, servers={"m": SERVER}), "no API key for m: set M"),
         ("hosted_vllm/x", Endpoints(environment={}), "set RUNWIRE_MODEL_API_BASE or HOSTED_VLLM_API_BASE"),
         ("groq/x", Endpoints(environment={"GROQ_API_KEY": "'k'"}), "GROQ_API_KEY holds no API key for groq/x"),
         (

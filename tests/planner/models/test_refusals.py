@@ -118,7 +118,7 @@ async def test_what_the_server_names_is_left_out(
 async def test_a_field_of_which_the_error_says_only_the_name_is_blamed(server: ModelServer, model: Model) -> None:
     """In `detail`, as FastAPI says it."""
     body = b'{"detail": [{"loc": ["body", "stream_options"], "msg": "extra fields not permitted"}]}'
-    server.say(Say(status=422, blob=body, headers={"content-type": "application/json"}), Say(text="yes"))
+    server.say(Say(status=422, blob=body), Say(text="yes"))
     assert [await outcome(model) for _ in range(2)] == ["field_refused", ()]
     assert "stream_options" not in server.ledger[1].body
 
@@ -131,19 +131,14 @@ async def test_a_forced_call_becomes_a_free_one_and_then_no_word_of_it(server: M
     assert [seen.body.get("tool_choice") for seen in server.ledger] == ["required", "auto", None]
 
 
+ALTERNATING = ["system", "user", "assistant", "tool", "assistant", "user"]
+
+
 @pytest.mark.parametrize(
     ("words", "status", "roles"),
     [
-        (
-            "Unexpected role 'user' after role 'tool'",
-            400,
-            ["system", "user", "assistant", "tool", "assistant", "user"],
-        ),
-        (
-            "Conversation roles must alternate user/assistant/user/assistant",
-            500,
-            ["system", "user", "assistant", "tool", "assistant", "user"],
-        ),
+        ("Unexpected role 'user' after role 'tool'", 400, ALTERNATING),
+        ("Conversation roles must alternate user/assistant/user/assistant", 500, ALTERNATING),
         ("System role not supported", 400, ["user", "assistant", "tool", "user"]),
         ("model does not support tools", 400, ["system", "user", "assistant", "user"]),
     ],

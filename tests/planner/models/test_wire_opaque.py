@@ -1,6 +1,7 @@
 """What a provider wants to see again: gathered from its replies, sent back to the same model only."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,10 +28,15 @@ def signed(signature: str) -> dict[str, Any]:
     return {"extra_content": {"google": {"thought_signature": signature}}}
 
 
-def thought(text: str = "", signature: str = "") -> dict[str, Any]:
-    return {
-        "thinking_blocks": [{"type": "thinking", "thinking": text, **({"signature": signature} if signature else {})}]
-    }
+def thinking(*thoughts: tuple[str, str]) -> dict[str, Any]:
+    """Anthropic's blocks, each with a text and a signature."""
+    return {"thinking_blocks": [{"type": "thinking", "thinking": text, "signature": sign} for text, sign in thoughts]}
+
+
+LET, SO, DETAILS = {"reasoning_content": "Let "}, {"reasoning_content": "me."}, ({"a": 1}, {"b": 2})
+REDACTED = {"type": "redacted_thinking", "data": "x"}
+SIGNED = thinking(("Let me.", "S"), ("And then.", "T"))["thinking_blocks"]
+LOOK, ADD = (call(name, call_id) for name, call_id in (("look", "1"), ("add", "2")))
 
 
 @pytest.mark.parametrize(
@@ -38,19 +44,11 @@ def thought(text: str = "", signature: str = "") -> dict[str, Any]:
     [
         ([{"content": "no fields"}], [call("look")], None),
         ([{"reasoning_content": "no calls"}], [], None),
+        ([LET, SO, {"reasoning": "not asked for"}], [call("look")], ({"reasoning_content": "Let me."}, [])),
+        ([{"reasoning_details": [each]} for each in DETAILS], [LOOK], ({"reasoning_details": [*DETAILS]}, [])),
         (
-            [{"reasoning_content": "Let "}, {"reasoning_content": "me."}, {"reasoning": "not asked for"}],
-            [call("look")],
-            ({"reasoning_content": "Let me."}, []),
-        ),
-        (
-            [{"reasoning_details": [{"a": 1}]}, {"reasoning_details": [{"b": 2}]}],
-            [call("look")],
-            ({"reasoning_details": [{"a": 1}, {"b": 2}]}, []),
-        ),
-        (
-            [{"tool_calls": [call("look", "1", **signed("A"))]}, {"tool_calls": [call("add", "2", **signed("B"))]}],
-            [call("add", "2"), call("look", "1")],
+            [{"tool_calls": [{**LOOK, **signed("A")}]}, {"tool_calls": [{**ADD, **signed("B")}]}],
+            [ADD, LOOK],
             ({}, [signed("B"), signed("A")]),
         ),
         (
@@ -58,11 +56,7 @@ def thought(text: str = "", signature: str = "") -> dict[str, Any]:
             [call("look"), call("final_response"), call("add")],
             ({}, [signed("A"), signed("B")]),
         ),
-        (
-            [{"tool_calls": [call("look", "1", **signed("A"))]}],
-            [call("look", "1"), call("add", "2")],
-            ({}, [signed("A"), {}]),
-        ),
+        ([{"tool_calls": [{**LOOK, **signed("A")}]}], [LOOK, ADD], ({}, [signed("A"), {}])),
         (
             [{"tool_calls": [call("look", "call_1__thought__A")]}],
             [call("look", "call_1__thought__A")],
@@ -70,25 +64,12 @@ def thought(text: str = "", signature: str = "") -> dict[str, Any]:
         ),
         (
             [
-                thought("Let "),
-                thought("me."),
-                thought("Let me.", "S"),
-                thought("And "),
-                thought("then."),
-                thought("", "T"),
-                {"thinking_blocks": [{"type": "redacted_thinking", "data": "x"}]},
+                *map(thinking, [("Let ", ""), ("me.", ""), ("Let me.", "S")]),
+                *map(thinking, [("And ", ""), ("then.", ""), ("", "T")]),
+                {"thinking_blocks": [REDACTED]},
             ],
-            [call("look")],
-            (
-                {
-                    "thinking_blocks": [
-                        {"type": "thinking", "thinking": "Let me.", "signature": "S"},
-                        {"type": "thinking", "thinking": "And then.", "signature": "T"},
-                        {"type": "redacted_thinking", "data": "x"},
-                    ]
-                },
-                [],
-            ),
+            [LOOK],
+            ({"thinking_blocks": [*SIGNED, REDACTED]}, []),
         ),
     ],
 )
@@ -116,42 +97,31 @@ def test_only_the_same_model_gets_them() -> None:
     }
 
 
+SIGNATURE = {"type": "signature_delta", "signature": "S"}
+ARGUMENTS = {"type": "input_json_delta", "partial_json": "{}"}
+
+
+def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The events of a block of Anthropic's."""
+    yield {"type": "content_block_start", "index": index, "content_block": start}
+    for delta in deltas:
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}
+
+
 async def test_signed_thoughts_return_to_anthropic(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through LiteLLM, whole, and before the call."""
     server.reset()
     monkeypatch.setenv("ANTHROPIC_API_BASE", server.root)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up")
+    thinking = {"type": "thinking", "thinking": "", "signature": ""}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "c", "content": [], "usage": usage}
     events: list[dict[str, Any]] = [
-        {
-            "type": "message_start",
-            "message": {
-                "id": "m",
-                "type": "message",
-                "role": "assistant",
-                "model": "c",
-                "content": [],
-                "usage": {"input_tokens": 1, "output_tokens": 0},
-            },
-        },
-        {
-            "type": "content_block_start",
-            "index": 0,
-            "content_block": {"type": "thinking", "thinking": "", "signature": ""},
-        },
-        *[
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": part}}
-            for part in ("Let ", "me.")
-        ],
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "S"}},
-        {"type": "content_block_stop", "index": 0},
-        {
-            "type": "content_block_start",
-            "index": 1,
-            "content_block": {"type": "tool_use", "id": "t", "name": "look", "input": {}},
-        },
-        {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
-        {"type": "content_block_stop", "index": 1},
-        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}},
+        {"type": "message_start", "message": message},
+        *block(0, thinking, *({"type": "thinking_delta", "thinking": part} for part in ("Let ", "me.")), SIGNATURE),
+        *block(1, {"type": "tool_use", "id": "t", "name": "look", "input": {}}, ARGUMENTS),
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": usage},
         {"type": "message_stop"},
     ]
     body = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
