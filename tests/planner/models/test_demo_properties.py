@@ -25,7 +25,7 @@ NAMES = st.sampled_from(
 SIMPLE: list[dict[str, Any]] = [
     {"type": kind} for kind in ("string", "integer", "number", "boolean", ["string", "null"])
 ]
-LEAVES = st.one_of(
+LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.sampled_from([*SIMPLE, {}]),
     st.sampled_from([{"type": "string", "minLength": 3}, {"type": "string", "pattern": "^[A-Z]+$"}, {"maximum": 5}]),
     st.lists(st.sampled_from(["red", "dark blue", "7"]), min_size=1, unique=True).map(lambda given: {"enum": given}),
