@@ -200,13 +200,10 @@ class Assembler:
 
     async def _stored(self, request: AssembleStream) -> ArtifactRef | None:
         """Return the reference if the stream was assembled before."""
-        place = {"session_id": request.session_id, "run_id": request.run_id}
-        try:
-            return (
-                await self._store.head(HeadArtifact(tenant=request.tenant, artifact_id=request.artifact_id, **place))
-            ).ref
-        except ArtifactNotFound:
-            return None
+        with suppress(ArtifactNotFound):
+            asked = HeadArtifact(**request.model_dump(include={*HeadArtifact.model_fields}))
+            return (await self._store.head(asked)).ref
+        return None
 
     async def _gather(self, request: AssembleStream, buffer: StreamBuffer) -> None:
         subject, start = subjects.stream(request.tenant, request.run_id), request.since

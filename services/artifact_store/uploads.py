@@ -48,13 +48,6 @@ class Uploads:
         """
         if not put.size:
             raise ArtifactInvalid("an empty artifact is sent with the request itself")
-        upload_id, subject = new_id(), subjects.artifact_chunk(self.instance)
-        opened = UploadOpened(upload_id=upload_id, subject=subject, chunk_bytes=CHUNK_BYTES, window=WINDOW_CHUNKS)
-        done = await self._begin(upload_id, put)
-        return (opened, None) if done is None else (opened.model_copy(update={"ref": done.ref}), done.warning)
-
-    async def _begin(self, upload_id: str, put: PutArtifact) -> Done | None:
-        """Return what this put has led to if it was done before; otherwise wait for chunks."""
         if self._free <= 0:
             raise StorageUnavailable("too many uploads are in progress")
         self._free -= 1
@@ -63,9 +56,11 @@ class Uploads:
         except BaseException:
             self._free += 1
             raise
+        upload_id, subject = new_id(), subjects.artifact_chunk(self.instance)
+        opened = UploadOpened(upload_id=upload_id, subject=subject, chunk_bytes=CHUNK_BYTES, window=WINDOW_CHUNKS)
         if isinstance(entry, Done):
             self._free += 1
-            return entry
+            return opened.model_copy(update={"ref": entry.ref}), entry.warning
         upload = self._open[upload_id] = _Upload(put, entry, self._store)
 
         def on_end(_: asyncio.Task[Done]) -> None:
@@ -73,7 +68,7 @@ class Uploads:
             self._free += 1
 
         upload.storing.add_done_callback(on_end)
-        return None
+        return opened, None
 
     async def take(self, upload_id: str, seq: int, data: bytes) -> tuple[ChunkTaken, str | None]:
         """Accept a chunk. Without data, only confirm that the chunk is here and not acknowledged yet.

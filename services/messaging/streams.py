@@ -27,31 +27,16 @@ _MIB_BYTES = 1 << 20
 _DEDUP_NS = 120 * _NS_PER_S
 _MAX_CALL_CONSUMERS = 1000
 
+_STORED = {"storage": "file", "duplicate_window": _DEDUP_NS, "allow_direct": True, "allow_msg_ttl": True}
+"""A restarted server keeps no stream in memory, and services wait for all streams."""
 # Named although they are the server's defaults: nothing may expire or be dropped under a run, so another value is an
 # error.
 _UNBOUNDED = {"max_age": 0, "max_msgs": -1, "max_bytes": -1}
-_QUEUE = {
-    **_UNBOUNDED,
-    "retention": "workqueue",
-    "storage": "file",
-    "discard": "new",
-    "max_msg_size": MAX_MESSAGE_BYTES,
-    "duplicate_window": _DEDUP_NS,
-    "allow_direct": True,
-    "allow_msg_ttl": True,
-}
-_LOGS = {
-    **_UNBOUNDED,
-    "retention": "limits",
-    "storage": "file",
-    "discard": "new",
-    "max_msg_size": MAX_MESSAGE_BYTES,
-    "duplicate_window": 10 * _NS_PER_S,
-    "allow_direct": True,
-    "allow_msg_ttl": True,
-    "deny_delete": True,
-    "max_consumers": 16,
-}
+_REFUSING = {**_STORED, **_UNBOUNDED, "discard": "new", "max_msg_size": MAX_MESSAGE_BYTES}
+_QUEUE = {**_REFUSING, "retention": "workqueue"}
+_VALUES = {**_REFUSING, "retention": "limits", "duplicate_window": 10 * _NS_PER_S, "deny_delete": True}
+_LOGS = {**_VALUES, "max_consumers": 16}
+_DROPPING = {**_STORED, "retention": "limits", "discard": "old", "max_consumers": 16}
 
 _STREAMS: tuple[dict[str, Any], ...] = (
     {
@@ -65,19 +50,13 @@ _STREAMS: tuple[dict[str, Any], ...] = (
         "max_consumers": 16,
     },
     {
+        # A stream with schedules cannot refuse (`discard: new`), so it must never be full: no limits.
+        **_DROPPING,
         **_UNBOUNDED,
         "name": subjects.TIMERS,
-        "retention": "limits",
-        "storage": "file",
-        # A stream with schedules cannot refuse (`discard: new`), so it must never be full: no limits.
-        "discard": "old",
         "max_msg_size": 65_536,
-        "duplicate_window": _DEDUP_NS,
-        "allow_direct": True,
         "allow_msg_schedules": True,
-        "allow_msg_ttl": True,
         "allow_rollup_hdrs": True,
-        "max_consumers": 16,
     },
     {
         **_QUEUE,
@@ -109,44 +88,27 @@ _STREAMS: tuple[dict[str, Any], ...] = (
     },
     {**_QUEUE, "name": subjects.CALLS, "max_consumers": _MAX_CALL_CONSUMERS},
     {
+        **_DROPPING,
         "name": subjects.DEAD,
         # Whatever follows: no dead letter may be without a place.
         "subjects": [f"{subjects.dead.all.removesuffix('*')}>"],
-        "retention": "limits",
-        "storage": "file",
-        "discard": "old",
         "max_age": 30 * 86_400 * _NS_PER_S,
         "max_bytes": 1024 * _MIB_BYTES,
-        "duplicate_window": _DEDUP_NS,
-        "allow_direct": True,
-        "allow_msg_ttl": True,
-        "max_consumers": 16,
     },
     {
+        **_DROPPING,
         "name": subjects.HANDLINGS,
-        "retention": "limits",
-        "storage": "file",
-        "discard": "old",
         "max_msgs_per_subject": 1,
         # Longer than any handling; a message that was not started for so long counts as new.
         "max_age": 86_400 * _NS_PER_S,
         "max_msgs": 1_000_000,
-        "duplicate_window": _DEDUP_NS,
-        "allow_direct": True,
-        "allow_msg_ttl": True,
-        "max_consumers": 16,
     },
     {
+        **_DROPPING,
         "name": subjects.HELD,
-        "retention": "limits",
-        "storage": "file",  # A restarted server keeps no stream in memory, and planners wait for all streams.
-        "discard": "old",
         "max_msgs_per_subject": 1,
         "max_age": 60 * _NS_PER_S,
         "duplicate_window": 10 * _NS_PER_S,
-        "allow_direct": True,
-        "allow_msg_ttl": True,
-        "max_consumers": 16,
     },
 )
 
@@ -160,19 +122,11 @@ PLANNER_REQUESTS, PLANNER_INBOX, PLANNER_CONTROL, PLANNER_SESSION = (row.queue f
 def bucket(name: str) -> dict[str, Any]:
     """Return the stream of a KV bucket: the newest value per key; single keys may expire."""
     return {
-        **_UNBOUNDED,
+        **_VALUES,
         "name": subjects.bucket_stream(name),
         "subjects": [subjects.bucket_value(name, ">")],
-        "retention": "limits",
-        "storage": "file",
-        "discard": "new",
         "max_msgs_per_subject": 1,
-        "max_msg_size": MAX_MESSAGE_BYTES,
-        "duplicate_window": 10 * _NS_PER_S,
-        "allow_direct": True,
-        "allow_msg_ttl": True,
         "allow_rollup_hdrs": True,
-        "deny_delete": True,
         "subject_delete_marker_ttl": _NS_PER_S,
     }
 

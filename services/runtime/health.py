@@ -20,9 +20,11 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import islice, takewhile
 from types import FrameType
 
 import orjson
@@ -105,14 +107,10 @@ class Watchdog:
 
 def stack_of(frame: FrameType | None) -> list[str]:
     """Return a thread's stack of functions, the innermost last, without the event loop's; empty while it waits."""
-    names: list[str] = []
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "?")
-        names.append(f"{module}.{frame.f_code.co_qualname}:{frame.f_lineno}")
-        frame = frame.f_back
-    names.reverse()
-    loop = max((number for number, name in enumerate(names) if name.startswith(_LOOP)), default=-1)
-    return names[loop + 1 :][-_SHOWN_FRAMES:]
+    frames = traceback.walk_stack(frame) if frame is not None else ()
+    names = (f"{each.f_globals.get('__name__', '?')}.{each.f_code.co_qualname}:{line}" for each, line in frames)
+    of_work = takewhile(lambda name: not name.startswith(_LOOP), names)
+    return [*islice(of_work, _SHOWN_FRAMES)][::-1]
 
 
 VERSION = "0.1.0"

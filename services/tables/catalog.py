@@ -72,14 +72,18 @@ def find(connection: sa.Connection, tenant: str, table_id: str, *, locked: bool 
     return Table(row.id, row.name, row.description, row.version, row.next_row_id, row.row_count, columns)
 
 
-def listed(connection: sa.Connection, tenant: str, after: str, limit: int) -> list[sa.Row[Any]]:
-    """Return tables of a tenant by folded name, from the one behind `after` on, each with its number of columns."""
-    tables, columns = schema.tables, schema.columns
-    count = sa.select(sa.func.count()).where(columns.c.table_id == tables.c.id).scalar_subquery()
-    query = sa.select(tables, count.label("column_count")).where(tables.c.tenant == tenant)
+def listed(connection: sa.Connection, tenant: str, after: str, limit: int) -> list[dict[str, Any]]:
+    """Return tables of a tenant by folded name, from the one behind `after` on, with their numbers of columns and rows.
+
+    Keys: `table_id`, `name`, `description`, `version`, `columns`, `rows`.
+    """
+    of = schema.tables.c
+    count = sa.select(sa.func.count()).where(schema.columns.c.table_id == of.id).scalar_subquery()
+    shown = (of.id.label("table_id"), of.name, of.description, of.version, of.row_count.label("rows"))
+    query = sa.select(*shown, count.label("columns")).where(of.tenant == tenant)
     if after:
-        query = query.where(tables.c.folded_name > after)
-    return list(connection.execute(query.order_by(tables.c.folded_name).limit(limit)))
+        query = query.where(of.folded_name > after)
+    return [dict(each) for each in connection.execute(query.order_by(of.folded_name).limit(limit)).mappings()]
 
 
 def create(connection: sa.Connection, tenant: str, name: str, description: str, columns: Sequence[Column]) -> Table:

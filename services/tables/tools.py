@@ -7,6 +7,7 @@ nothing twice; that is why all tools are idempotent.
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
 import sqlalchemy as sa
@@ -151,25 +152,11 @@ class Applied(BaseModel):
 
 def view_of(table: catalog.Table) -> TableView:
     """Return a table as it is shown."""
-    columns = [
-        ColumnView(
-            column_id=each.column_id,
-            name=each.name,
-            type=each.type,
-            required=each.required,
-            options=list(each.options) if each.type == "select" else None,
-            filterDisplay=each.filter_display,
-        )
-        for each in table.columns
-    ]
-    return TableView(
-        table_id=table.table_id,
-        name=table.name,
-        description=table.description,
-        version=table.version,
-        rows=table.row_count,
-        columns=columns,
-    )
+    columns = []
+    for each in table.columns:
+        options = list(each.options) if each.type == "select" else None
+        columns.append({**asdict(each), "options": options, "filterDisplay": each.filter_display})
+    return TableView.model_validate({**asdict(table), "rows": table.row_count, "columns": columns})
 
 
 def once(database: Database, ctx: ToolContext, kind: type[M], work: Callable[[sa.Connection], M]) -> M:
@@ -197,18 +184,8 @@ def _reading(database: Database) -> list[Tool[..., Any]]:
         """List the tables that there are, by name."""
         limit = max(1, min(limit, 500))
         found = database.read(lambda connection: catalog.listed(connection, ctx.tenant, values.fold(after), limit))
-        shown = [
-            ListedTable(
-                table_id=each.id,
-                name=each.name,
-                description=each.description,
-                version=each.version,
-                columns=each.column_count,
-                rows=each.row_count,
-            )
-            for each in found
-        ]
-        return ListedTables(tables=shown, next=found[-1].name if len(found) == limit else None)
+        following = found[-1]["name"] if len(found) == limit else None
+        return ListedTables.model_validate({"tables": found, "next": following})
 
     @tool(side_effects="read", idempotent=True, tags=["tables"])
     def describe_table(table_id: str, ctx: ToolContext) -> TableView:
@@ -296,14 +273,8 @@ def _listed(found: Applied) -> Applied:
 
 def _applied(database: Database, tenant: str, proposal: Proposal) -> Applied:
     if proposal.kind == "data":
-        apply = applying.RowsApply(
-            database,
-            tenant,
-            proposal.proposal_id,
-            proposal.table_id or "",
-            proposal.base_version,
-            check_only=proposal.check_only,
-        )
+        key, table_id = f"proposal:{proposal.proposal_id}", proposal.table_id or ""
+        apply = applying.RowsApply(database, tenant, key, table_id, proposal.base_version, proposal.check_only)
         numbered = [
             (each.get("index", at) if isinstance(each, dict) else at, each)
             for at, each in enumerate(proposal.operations)

@@ -18,12 +18,12 @@ from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.pull_consumer import Delivery
 from services.shared import metrics
+from services.shared.images.cleaner import ImageCleaner
 from services.shared.redaction.json_values import wire_size
 from services.shared.tools.approvals import is_allowed
 from services.shared.tools.builtin import READ_ARTIFACT_DIGEST, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
 from services.tool_runner.artifacts.access import StoreAccess, check_arguments, read_artifact, resolve
-from services.tool_runner.artifacts.store import ToolImages
 from services.tool_runner.call_consumers import Concurrency, Runners
 from services.tool_runner.calls.commands import Pause
 from services.tool_runner.calls.history import RunWatch, RunWatches
@@ -77,7 +77,7 @@ class CallExecutor:
         self._tools = tools
         self._run_watches = RunWatches(bus)
         self._runners = runners
-        self._images = ToolImages(settings)
+        self._cleaner = ImageCleaner(settings)
         self._outcomes = outcomes.OutcomeBuilder(settings.artifact_patience_s)
         self._concurrency = Concurrency()
         self._reconnected_at = float("-inf")
@@ -216,7 +216,7 @@ class CallExecutor:
                     result = await self._tools.call(prepared, progress, watch)
                 finally:
                     self._concurrency.give_back(call.tool, direct=direct)
-                artifacts = CallArtifacts(access, self._settings, self._images)
+                artifacts = CallArtifacts(access, self._settings, self._cleaner)
                 if isinstance(result, Pause):
                     data = result.data
                     pause = await in_thread_if_large(len(data), lambda: read_pause(call, data))

@@ -41,27 +41,6 @@ class Operation:
     """Each as `code@field`."""
 
 
-class SeenRows:
-    """What the operations so far have done to which row."""
-
-    def __init__(self) -> None:
-        self._actions: dict[int, str] = {}
-
-    def check(self, operation: Operation) -> None:
-        """Raise Refused if the operation does not go together with an earlier one; warn of a second update."""
-        before = self._actions.get(operation.row_id or 0)
-        if before is not None and "delete" in {before, operation.action}:
-            reason = f"row {operation.row_id} has a {before} before this {operation.action}"
-            raise Refused("row_conflict", reason, "row_id")
-        if before is not None:
-            operation.warnings.append("row_updated_twice@row_id")
-
-    def note(self, action: str, row_id: int | None) -> None:
-        """Take an operation that was accepted."""
-        if action != "add" and row_id is not None:
-            self._actions[row_id] = action
-
-
 def check(given: Any, columns: Sequence[Column]) -> Operation:
     """Check one operation, but for whether its row exists. Raises Refused, with the field that is wrong."""
     operation = given if isinstance(given, Mapping) else {}
@@ -92,75 +71,70 @@ _WHOLE = -1
 """The number of the outcome of a change of columns."""
 
 
+@dataclass
 class RowsApply:
     """One apply of operations on the rows of a table. With `check_only` nothing is written."""
 
-    def __init__(
-        self,
-        database: Database,
-        tenant: str,
-        proposal_id: str,
-        table_id: str,
-        base_version: int | None,
-        *,
-        check_only: bool,
-    ) -> None:
-        self._database = database
-        self._tenant = tenant
-        self._key = f"proposal:{proposal_id}"
-        self._table_id = table_id
-        self._base_version = base_version
-        self._check_only = check_only
-        self._seen = SeenRows()
-        self._own: set[int] = set()
+    database: Database
+    tenant: str
+    key: str
+    """Of the outcomes of this proposal."""
+    table_id: str
+    base_version: int | None
+    check_only: bool
+    seen: dict[int, str] = field(default_factory=dict)
+    """Row -> what an operation has done to it."""
+    own: set[int] = field(default_factory=set)
+    """The versions that this apply has made."""
 
     def run(self, operations: Sequence[tuple[int, Any]]) -> dict[str, Any]:
         """Carry out operations, each with its number in the proposal. Raises Refused, code `table_not_found`."""
         errors = [] if operations else ["operations_empty@operations"]
 
         def checked(connection: sa.Connection) -> list[dict[str, Any]]:
-            self._seen = SeenRows()  # It may be repeated.
-            table = catalog.find(connection, self._tenant, self._table_id)
+            self.seen = {}  # It may be repeated.
+            table = catalog.find(connection, self.tenant, self.table_id)
             return [self._noted(self._outcome(connection, number, given, table)) for number, given in operations]
 
-        if self._check_only:
-            found = self._database.read(checked)
+        if self.check_only:
+            found = self.database.read(checked)
         else:
             found = [
-                self._noted(self._database.write(partial(self._outcome, number=number, given=given)))
+                self._noted(self.database.write(partial(self._outcome, number=number, given=given)))
                 for number, given in operations
             ]
         if operations and all(each["status"] == "failed" for each in found):
             errors.append("no_valid_operations@operations")
-        table = self._database.read(lambda connection: catalog.find(connection, self._tenant, self._table_id))
+        table = self.database.read(lambda connection: catalog.find(connection, self.tenant, self.table_id))
         return _report("data", table, found, errors)
 
     def _noted(self, outcome: dict[str, Any]) -> dict[str, Any]:
         """Note what the operations after this one must know of it."""
         if outcome["status"] != "failed":
-            self._seen.note(outcome["action"], outcome["row_id"])
-            if not self._check_only:  # Else it is the version of what somebody else has written last.
-                self._own.add(outcome["version"])
+            if outcome["action"] != "add":
+                self.seen[outcome["row_id"]] = outcome["action"]
+            if not self.check_only:  # Else it is the version of what somebody else has written last.
+                self.own.add(outcome["version"])
         return outcome
 
     def _outcome(
         self, connection: sa.Connection, number: int, given: Any, table: catalog.Table | None = None
     ) -> dict[str, Any]:
         """Carry out one operation, or check it against `table`."""
-        table = table or catalog.find(connection, self._tenant, self._table_id, locked=True)
-        digest = rows.fingerprint(self._table_id, given)
-        if (before := rows.find_outcome(connection, self._tenant, self._key, number, digest)) is not None:
+        table = table or catalog.find(connection, self.tenant, self.table_id, locked=True)
+        digest = rows.fingerprint(self.table_id, given)
+        if (before := rows.find_outcome(connection, self.tenant, self.key, number, digest)) is not None:
             return dict(before)
         action = _action(given)
         outcome: dict[str, Any] = {"index": number, "action": action, "row_id": None, "version": table.version}
         try:
             operation = check(given, table.columns)
-            self._seen.check(operation)
+            self._check_seen(operation)
             outcome["row_id"] = operation.row_id or table.next_row_id
-            if self._check_only:
+            if self.check_only:
                 if operation.row_id is not None:
                     checked = None if operation.action == "delete" else operation.cells
-                    rows.check_unchanged(connection, table, operation.row_id, checked, self._base_version, self._own)
+                    rows.check_unchanged(connection, table, operation.row_id, checked, self.base_version, self.own)
                 outcome |= {"status": "accepted", "cells": operation.cells}
             else:
                 table = self._write(connection, table, operation)
@@ -168,16 +142,25 @@ class RowsApply:
             outcome["warnings"] = operation.warnings
         except Refused as error:
             outcome |= {"status": "failed", "code": error.code, "field": error.field, "reason": error.reason}
-        if not self._check_only:
-            rows.save_outcome(connection, self._tenant, self._key, number, digest, outcome)
+        if not self.check_only:
+            rows.save_outcome(connection, self.tenant, self.key, number, digest, outcome)
         return outcome
+
+    def _check_seen(self, operation: Operation) -> None:
+        """Raise Refused if the operation does not go together with an earlier one; warn of a second update."""
+        before = self.seen.get(operation.row_id or 0)
+        if before is not None and "delete" in {before, operation.action}:
+            reason = f"row {operation.row_id} has a {before} before this {operation.action}"
+            raise Refused("row_conflict", reason, "row_id")
+        if before is not None:
+            operation.warnings.append("row_updated_twice@row_id")
 
     def _write(self, connection: sa.Connection, table: catalog.Table, operation: Operation) -> catalog.Table:
         if operation.row_id is None:
             return rows.insert(connection, table, [operation.cells])
         if operation.action == "update":
-            return rows.update(connection, table, operation.row_id, operation.cells, self._base_version, self._own)
-        return rows.delete(connection, table, operation.row_id, self._base_version, self._own)
+            return rows.update(connection, table, operation.row_id, operation.cells, self.base_version, self.own)
+        return rows.delete(connection, table, operation.row_id, self.base_version, self.own)
 
 
 def apply_to_columns(
@@ -212,12 +195,7 @@ def apply_to_columns(
             errors = [f"{error.code}@{error.field or 'operations'}: {error.reason}"]
     status = "failed" if errors else "accepted" if check_only else "applied"
     outcomes = [
-        {
-            "index": number,
-            "action": _action(each),
-            "status": status,
-            **_refusal(errors, number),
-        }
+        {"index": number, "action": _action(each), "status": status, **_refusal(errors, number)}
         for number, each in enumerate(operations)
     ]
     report = _report("schema", table, outcomes, errors, checked.warnings)

@@ -21,10 +21,10 @@ import base64
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
 
-import orjson
 import structlog
 
 from contracts.artifacts import ArtifactRef, ImageType, image_in, image_type
@@ -36,7 +36,7 @@ from contracts.wire.records import EVENTS_HEADER, Record
 from services.messaging.errors import Refused
 from services.shared.artifacts.client import ArtifactClient, Description
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
-from services.shared.images.cleaner import CleaningFailed, ImageCleaner, ImageRefused, ImageSettings, too_heavy
+from services.shared.images.cleaner import CleaningFailed, ImageCleaner, ImageRefused, too_heavy
 from services.shared.redaction.json_values import plain, stored_size, wire_size
 from services.shared.redaction.separation import dotted
 from services.shared.redaction.stored_values import heavy_paths, holds_reference, shortened
@@ -53,8 +53,6 @@ T = TypeVar("T")
 RESULT = dotted(())
 PAYLOAD = "payload"
 """Where the payload of a pause is stored, among the artifacts of its call."""
-Put = Callable[[str, bytes], Awaitable[ArtifactRef]]
-"""Stores bytes as the artifact of a call at a path, and returns the reference. Raises ArtifactFailed."""
 _MAX_REFERENCES = 1000
 """References in one outcome."""
 _SMALL_PATIENCE_S = 2.0
@@ -68,80 +66,6 @@ class Cleaned:
     artifacts: dict[str, Any]
     warnings: list[str]
     changed: bool
-
-
-class ToolImages:
-    """Cleans images; a few at once for all calls together."""
-
-    def __init__(self, limits: ImageSettings) -> None:
-        self._cleaner = ImageCleaner(limits)
-        self._max_bytes = limits.max_image_bytes
-
-    async def clean(
-        self, tool: str, tenant: str, artifacts: Mapping[str, Any], client: ArtifactClient, put: Put
-    ) -> Cleaned:
-        """Return the artifacts of a call with cleaned images. Raises ArtifactFailed."""
-        warnings: dict[str, str] = {}
-
-        async def one(path: str, value: Any) -> Any:
-            try:
-                return await self._one(path, value, tenant, client, put)
-            except ImageRefused as refusal:
-                warnings[path] = f"image_dropped: {path} of {tool}: {refusal.reason}"
-                logger.info("image_refused", reason=refusal.reason)
-            except CleaningFailed as failure:
-                warnings[path] = f"image_dropped: {path} of {tool}: {failure}"
-            return None
-
-        found = dict(
-            zip(artifacts, await asyncio.gather(*(one(path, value) for path, value in artifacts.items())), strict=True)
-        )
-        kept = {path: value for path, value in found.items() if path not in warnings}
-        changed = any(found[path] is not value for path, value in artifacts.items())
-        return Cleaned(kept, [warnings[path] for path in artifacts if path in warnings], changed)
-
-    async def _one(self, path: str, value: Any, tenant: str, client: ArtifactClient, put: Put) -> Any:
-        """Return the cleaned value, or the value itself if it is not an image.
-
-        Raises ImageRefused, CleaningFailed, ArtifactFailed.
-        """
-        match value:
-            case bytes():
-                return value if image_type(value) is None else await self._clean(value)
-            case str():
-                data = await asyncio.to_thread(image_in, value) if len(value) > self._max_bytes else image_in(value)
-                return base64.b64encode(await self._clean(data)).decode() if data else value
-            case ArtifactRef(mime_type=kind) if kind in _TYPES:
-                return await self._stored(path, value, tenant, client, put)
-        return value
-
-    async def _stored(self, path: str, ref: ArtifactRef, tenant: str, client: ArtifactClient, put: Put) -> ArtifactRef:
-        if ref.size > self._max_bytes:
-            await _forget(tenant, ref, client)
-            raise ImageRefused(too_heavy(ref.size, self._max_bytes), too_large=True)
-        try:
-            _, data = await client.read(tenant, ref.artifact_id, limit=self._max_bytes)
-            kept = await put(path, await self._clean(data))
-        except ImageRefused:
-            await _forget(tenant, ref, client)
-            raise
-        if kept.artifact_id != ref.artifact_id:
-            await _forget(tenant, ref, client)
-        return kept
-
-    async def _clean(self, data: bytes) -> bytes:
-        kind = image_type(data)
-        if kind is None:
-            return data
-        async with self._cleaner.slots:
-            return await self._cleaner.clean(data, kind)
-
-
-async def _forget(tenant: str, ref: ArtifactRef, client: ArtifactClient) -> None:
-    try:
-        await client.delete(tenant, ref.artifact_id)
-    except ArtifactNotFound:
-        return  # An earlier handling of this call deleted it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,24 +84,79 @@ class StoredResult:
 class CallArtifacts:
     """The artifacts of one call's result. `until`: how long an unavailable store is retried, monotonic time."""
 
-    def __init__(self, access: StoreAccess, limits: ToolRunnerSettings, images: ToolImages) -> None:
+    def __init__(self, access: StoreAccess, limits: ToolRunnerSettings, cleaner: ImageCleaner) -> None:
         self._access = access
         self._call = access.call
         self._limits = limits
-        self._images = images
+        self._cleaner = cleaner
         self._warnings: list[str] = []
 
     async def clean(self, artifacts: Mapping[str, Any], types: Mapping[str, str], until: float) -> Cleaned:
         """Return the artifacts with cleaned images, for values and references alike. Raises what `store` raises."""
         if not artifacts:
             return Cleaned({}, [], changed=False)
-        client, call = self._access.client(until), self._call
+        client, tool, warnings = self._access.client(until), self._call.tool, dict[str, str]()
 
-        async def put(path: str, data: bytes) -> ArtifactRef:
-            return await store_value(client, call, path, data, Description(artifact_type=types.get(path)))
+        async def one(path: str, value: Any) -> Any:
+            try:
+                return await self._cleaned(path, value, types.get(path), client)
+            except ImageRefused as refusal:
+                warnings[path] = f"image_dropped: {path} of {tool}: {refusal.reason}"
+                logger.info("image_refused", reason=refusal.reason)
+            except CleaningFailed as failure:
+                warnings[path] = f"image_dropped: {path} of {tool}: {failure}"
+            return None
 
-        cleaning = self._images.clean(call.tool, call.tenant, artifacts, client, put)
-        return await self._or_call_failed(self._access.watch.unless_ended(cleaning))
+        cleaning = asyncio.gather(*(one(path, value) for path, value in artifacts.items()))
+        cleaned = await self._or_call_failed(self._access.watch.unless_ended(cleaning))
+        found = dict(zip(artifacts, cleaned, strict=True))
+        kept = {path: value for path, value in found.items() if path not in warnings}
+        changed = any(found[path] is not value for path, value in artifacts.items())
+        return Cleaned(kept, [warnings[path] for path in artifacts if path in warnings], changed)
+
+    async def _cleaned(self, path: str, value: Any, kind: str | None, client: ArtifactClient) -> Any:
+        """Return the cleaned value, or the value itself if it is not an image. `kind`: the artifact's type.
+
+        Raises ImageRefused, CleaningFailed, ArtifactFailed.
+        """
+        match value:
+            case bytes():
+                return await self._clean_bytes(value)
+            case str():
+                is_long = len(value) > self._limits.max_image_bytes
+                data = await asyncio.to_thread(image_in, value) if is_long else image_in(value)
+                return base64.b64encode(await self._clean_bytes(data)).decode() if data else value
+            case ArtifactRef(mime_type=mime_type) if mime_type in _TYPES:
+                return await self._clean_stored(path, value, kind, client)
+        return value
+
+    async def _clean_stored(self, path: str, ref: ArtifactRef, kind: str | None, client: ArtifactClient) -> ArtifactRef:
+        """Replace a stored image by its pixels. One that is dropped or replaced is deleted."""
+        limit = self._limits.max_image_bytes
+        if ref.size > limit:
+            await self._delete(ref, client)
+            raise ImageRefused(too_heavy(ref.size, limit), too_large=True)
+        try:
+            _, data = await client.read(self._call.tenant, ref.artifact_id, limit=limit)
+            described = Description(artifact_type=kind)
+            kept = await store_value(client, self._call, path, await self._clean_bytes(data), described)
+        except ImageRefused:
+            await self._delete(ref, client)
+            raise
+        if kept.artifact_id != ref.artifact_id:
+            await self._delete(ref, client)
+        return kept
+
+    async def _delete(self, ref: ArtifactRef, client: ArtifactClient) -> None:
+        with suppress(ArtifactNotFound):  # An earlier handling of this call deleted it.
+            await client.delete(self._call.tenant, ref.artifact_id)
+
+    async def _clean_bytes(self, data: bytes) -> bytes:
+        """Clean an image; a few at once for all calls together. Other bytes stay as they are."""
+        if (kind := image_type(data)) is None:
+            return data
+        async with self._cleaner.slots:
+            return await self._cleaner.clean(data, kind)
 
     async def store(
         self,
@@ -334,5 +313,4 @@ def _is_deep(value: Any) -> bool:
 
 
 def _as_json(ref: ArtifactRef) -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads(ref.model_dump_json(exclude_none=True))
-    return found
+    return ref.model_dump(mode="json", exclude_none=True)

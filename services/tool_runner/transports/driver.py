@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 import structlog
 
@@ -26,6 +26,7 @@ from services.tool_runner.calls import commands, events, history
 from services.tool_runner.calls.events import Event
 from services.tool_runner.calls.history import RunWatch
 from services.tool_runner.calls.machine import CallMachine
+from services.tool_runner.calls.progress import CallProgress
 from services.tool_runner.calls.state import CallRules
 from services.tool_runner.errors import AlreadyCompleted, CallFailed, Declined, InvalidArguments, RunEnded
 from services.tool_runner.settings import ToolRunnerSettings
@@ -93,19 +94,6 @@ class ResultBody:
             self._file.close()
 
 
-class Progress(Protocol):
-    """Takes what a tool sends during a call."""
-
-    async def on_progress(self, data: bytes) -> None:
-        """Take a report of progress."""
-
-    async def on_piece(self, data: bytes) -> None:
-        """Take a piece of an artifact."""
-
-    async def bytes_of(self, wanted: BytesWanted) -> bytes:
-        """Return bytes of an artifact. Raises CallFailed."""
-
-
 class Dropped:
     """Takes what a tool sends during a call that nobody follows, and drops it."""
 
@@ -118,6 +106,10 @@ class Dropped:
     async def bytes_of(self, wanted: BytesWanted) -> bytes:
         """There is no run whose artifacts these could be."""
         raise InvalidArguments(f"no run has the artifact {wanted.artifact_id}")
+
+
+Progress = CallProgress | Dropped
+"""Takes what a tool sends during a call."""
 
 
 class ToolCaller:
