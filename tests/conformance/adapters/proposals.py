@@ -115,7 +115,7 @@ def run(table: dict[str, Any], operations: list[tuple[int, Any]], *, check_only:
 
     def made(connection: Any) -> catalog.Table:
         for before in catalog.listed(connection, TENANT, "", 10):
-            catalog.remove(connection, catalog.find(connection, TENANT, before.id))
+            catalog.remove(connection, catalog.find(connection, TENANT, before["table_id"]))
         found = catalog.create(connection, TENANT, new_id(), "", columns_of(table))
         for row_id in table["row_ids"]:
             cells = {each.column_id: "x" for each in found.columns if each.required}
