@@ -302,6 +302,19 @@ async def disconnect(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
+@contextlib.asynccontextmanager
+async def connection(served: Served, *sent: bytes) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection of a test's own, on which these bytes were sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    try:
+        for piece in sent:
+            writer.write(piece)
+            await writer.drain()
+        yield reader, writer
+    finally:
+        await disconnect(writer)
+
+
 @contextlib.contextmanager
 def planner_process(nats_url: str, folder: Path) -> Iterator[Forked]:
     """A planner with the demo model, as a process that a test may stop. Its log is in `folder`."""

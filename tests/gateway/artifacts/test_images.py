@@ -15,7 +15,7 @@ from contracts.wire import keys
 from contracts.wire.names import image_id, new_id, run_id_for_key
 from services.messaging.connection import Bus
 from tests.support.catalogue import key_subject
-from tests.support.gateways import Served, requested, serving
+from tests.support.gateways import Served, assert_unavailable, requested, serving
 from tests.support.images import CANARY, FORMATS, TEXTS, animated, corners, data_url, drawn, encoded, with_metadata
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
@@ -30,6 +30,17 @@ async def ask(http: httpx.AsyncClient, *images: dict[str, Any], key: str | None 
     return await http.post("/v1/runs", json={"query": "what is it?", "images": images, **more}, headers=headers)
 
 
+def sent(data: bytes, kind: str = "png") -> dict[str, Any]:
+    """An image in the question itself."""
+    return {"data": data_url(data, f"image/{kind}")}
+
+
+async def uploaded(http: httpx.AsyncClient, data: bytes | None = None, **params: str) -> dict[str, Any]:
+    """An image that was stored before, by its id."""
+    answer = await http.post("/v1/artifacts", content=data or with_metadata("png"), params=params)
+    return {"artifact_id": answer.json()["artifact_id"]}
+
+
 async def accepted(bus: Bus, answer: httpx.Response) -> RunRequested:
     assert answer.status_code == 202, answer.text
     return await requested(bus, answer.json()["run_id"])
@@ -37,6 +48,12 @@ async def accepted(bus: Bus, answer: httpx.Response) -> RunRequested:
 
 async def bytes_of(store: Store, image: ImageRef) -> bytes:
     return (await store.client.read("default", image.artifact_id, limit=1 << 24))[1]
+
+
+async def shown(served: Served, bus: Bus, image: dict[str, Any], **more: Any) -> ImageRef:
+    """The one image of a run that asks with it."""
+    (ref,) = (await accepted(bus, await ask(served.http, image, **more))).images
+    return ref
 
 
 def refused(answer: httpx.Response, code: str, field: str) -> str:
@@ -55,13 +72,9 @@ async def test_an_image_is_stored_without_metadata(served: Served, store: Store,
     assert [text for text in TEXTS if text.encode() in data], "the test shows something"
     match way:
         case "data":
-            image = {"data": data_url(data, mime_type), "filename": f"holiday.{kind}"}
+            image = {**sent(data, kind), "filename": f"holiday.{kind}"}
         case "upload":
-            headers = {"Content-Type": mime_type}
-            stored = await served.http.post(
-                "/v1/artifacts", content=data, params={"filename": f"holiday.{kind}"}, headers=headers
-            )
-            image = {"artifact_id": stored.json()["artifact_id"]}
+            image = await uploaded(served.http, data, filename=f"holiday.{kind}")
         case _:
             stored = await served.http.post("/v1/artifacts", files={"file": (f"holiday.{kind}", data, mime_type)})
             image = {"artifact_id": stored.json()["artifact_id"]}
@@ -74,12 +87,8 @@ async def test_an_image_is_stored_without_metadata(served: Served, store: Store,
     head = await store.client.head("default", ref.artifact_id)
     assert corners(kept) == UPRIGHT
     assert not [text for text in TEXTS if text.encode() in kept]
-    assert (head.session_id, head.run_id, head.ref.namespace, head.ref.expires_at) == (
-        session,
-        request.run_id,
-        INPUT_IMAGE,
-        None,
-    )
+    assert (head.session_id, head.run_id) == (session, request.run_id)
+    assert (head.ref.namespace, head.ref.expires_at) == (INPUT_IMAGE, None)
     assert ref.artifact_id == image_id(request.run_id, 0, hashlib.sha256(kept).hexdigest())
     assert len(request.model_dump_json()) < 1000
 
@@ -90,8 +99,7 @@ async def test_an_image_is_stored_without_metadata(served: Served, store: Store,
 @pytest.mark.parametrize("orientation", range(1, 9))
 async def test_an_image_is_stored_upright(served: Served, store: Store, bus: Bus, kind: str, orientation: int) -> None:
     """As a camera wanted it to be shown; models do not read EXIF."""
-    image = {"data": data_url(with_metadata(kind, orientation), f"image/{kind}")}
-    (ref,) = (await accepted(bus, await ask(served.http, image))).images
+    ref = await shown(served, bus, sent(with_metadata(kind, orientation), kind))
     seen = {2: "lrwb", 3: "bwrl", 4: "wblr", 5: "rwbl", 6: "wrlb", 7: "blrw", 8: "lbwr"}.get(orientation, "rlbw")
     assert [corner[0] for corner in corners(await bytes_of(store, ref))] == list(seen)
 
@@ -99,8 +107,7 @@ async def test_an_image_is_stored_upright(served: Served, store: Store, bus: Bus
 @pytest.mark.parametrize("kind", ["png", "webp", "gif"])
 async def test_of_an_animation_the_first_frame_is_kept(served: Served, store: Store, bus: Bus, kind: str) -> None:
     """Models see one."""
-    (ref,) = (await accepted(bus, await ask(served.http, {"data": data_url(animated(kind), f"image/{kind}")}))).images
-    kept = await bytes_of(store, ref)
+    kept = await bytes_of(store, await shown(served, bus, sent(animated(kind), kind)))
     assert corners(kept) == UPRIGHT
     with Image.open(BytesIO(kept)) as image:
         assert getattr(image, "n_frames", 1) == 1
@@ -113,16 +120,10 @@ async def test_pixels_stay_as_they_are(served: Served, store: Store, bus: Bus) -
     paletted = clear.convert("P")
     paletted.info["transparency"] = 3
     deep = Image.new("I;16", (9, 7), 40_000)
-    drawings = [
-        ("png", clear),
-        ("png", paletted),
-        ("png", deep),
-        ("png", drawn().convert("1")),
-        ("png", drawn().convert("LA")),
-    ]
+    drawings = [("png", each) for each in (clear, paletted, deep, drawn().convert("1"), drawn().convert("LA"))]
     drawings += [("gif", paletted), ("jpeg", drawn().convert("L")), ("webp", clear)]
     images = [(kind, encoded(image, kind)) for kind, image in drawings]
-    answer = await ask(served.http, *({"data": data_url(data, f"image/{kind}")} for kind, data in images))
+    answer = await ask(served.http, *(sent(data, kind) for kind, data in images))
     for ref, (kind, data) in zip((await accepted(bus, answer)).images, images, strict=True):
         with Image.open(BytesIO(await bytes_of(store, ref))) as kept, Image.open(BytesIO(data)) as given:
             assert kept.mode == given.mode
@@ -135,20 +136,14 @@ async def test_an_image_with_large_text_metadata_is_accepted(served: Served, sto
     info = PngImagePlugin.PngInfo()
     info.add_text("document", CANARY * 400_000, zip=True)
     info.add_itxt("drawing", CANARY * 400_000, zip=True)
-    image = {"data": data_url(encoded(drawn(), "png", pnginfo=info), "image/png")}
-    (ref,) = (await accepted(bus, await ask(served.http, image))).images
+    ref = await shown(served, bus, sent(encoded(drawn(), "png", pnginfo=info)))
     with Image.open(BytesIO(await bytes_of(store, ref))) as kept:
         assert (kept.tobytes(), kept.info) == (drawn().tobytes(), {})
 
 
 async def test_colours_for_print_become_those_of_screens(served: Served, store: Store, bus: Bus) -> None:
     """A JPEG of four inks."""
-    (ref,) = (
-        await accepted(
-            bus, await ask(served.http, {"data": data_url(encoded(drawn().convert("CMYK"), "jpeg"), "image/jpeg")})
-        )
-    ).images
-    kept = await bytes_of(store, ref)
+    kept = await bytes_of(store, await shown(served, bus, sent(encoded(drawn().convert("CMYK"), "jpeg"), "jpeg")))
     with Image.open(BytesIO(kept)) as image:
         assert image.mode == "RGB"
     assert corners(kept) == UPRIGHT
@@ -156,74 +151,64 @@ async def test_colours_for_print_become_those_of_screens(served: Served, store: 
 
 async def test_an_image_that_came_in_before_is_taken_as_it_is(served: Served, store: Store, bus: Bus) -> None:
     """Nothing is read and stored again, and uploads cannot use the namespace of input images."""
-    (first,) = (
-        await accepted(bus, await ask(served.http, {"data": data_url(with_metadata("png"), "image/png")}))
-    ).images
-    (again,) = (
-        await accepted(bus, await ask(served.http, {"artifact_id": first.artifact_id, "detail": "high"}))
-    ).images
+    first = await shown(served, bus, sent(with_metadata("png")))
+    again = await shown(served, bus, {"artifact_id": first.artifact_id, "detail": "high"})
     assert (again.artifact_id, again.detail) == (first.artifact_id, "high")
     forged = await served.http.post("/v1/artifacts", content=with_metadata("png"), params={"namespace": INPUT_IMAGE})
     refused(forged, "invalid_input", "namespace")
     # A tool of that name: what it returned is a result, and was never cleaned.
     result = await store.client.put("default", with_metadata("png"), namespace=INPUT_IMAGE, json_type="bytes")
-    (cleaned,) = (await accepted(bus, await ask(served.http, {"artifact_id": result.artifact_id}))).images
+    cleaned = await shown(served, bus, {"artifact_id": result.artifact_id})
     assert cleaned.artifact_id != result.artifact_id
 
 
 async def test_a_repeated_question_stores_nothing_twice(served: Served, store: Store, bus: Bus) -> None:
     """One after another, and many at once; another image under the same key is a conflict."""
-    key, image = f"key-{new_id()}", {"data": data_url(encoded(drawn((61, 43)), "png"), "image/png")}
+    key, image = f"key-{new_id()}", sent(encoded(drawn((61, 43)), "png"))
     answers = await asyncio.gather(*(ask(served.http, image, key=key) for _ in range(6)))
     answers.append(await ask(served.http, image, key=key))
     assert {answer.content for answer in answers} == {answers[0].content}
     run = run_id_for_key("default", key)
     assert (await accepted(bus, answers[0])).run_id == run
     assert len((await store.client.list("default", run=run)).artifacts) == 1
-    other = await ask(served.http, {"data": data_url(encoded(drawn((20, 20)), "png"), "image/png")}, key=key)
+    other = await ask(served.http, sent(encoded(drawn((20, 20)), "png")), key=key)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
     assert len((await store.client.list("default", run=run)).artifacts) == 1, "nothing of the other one is kept"
 
 
 async def test_an_image_of_a_session_is_shown_in_that_session_alone(served: Served, store: Store, bus: Bus) -> None:
     """Uploaded, or stored by a run of the session. An image without a session is shown in every run of its tenant."""
-    mine, other, png = f"s-{new_id()}", f"s-{new_id()}", {"Content-Type": "image/png"}
-    uploaded = await served.http.post(
-        "/v1/artifacts", content=with_metadata("png"), params={"session_id": mine}, headers=png
-    )
-    image = {"artifact_id": uploaded.json()["artifact_id"]}
+    mine, other = f"s-{new_id()}", f"s-{new_id()}"
+    image = await uploaded(served.http, session_id=mine)
     for elsewhere in ({"session_id": other}, {}):
         reason = refused(await ask(served.http, image, **elsewhere), "invalid_input", "images.0.artifact_id")
         assert "belongs to another session" in reason
         assert mine not in reason
-    (kept,) = (await accepted(bus, await ask(served.http, image, session_id=mine))).images
+    kept = await shown(served, bus, image, session_id=mine)
     again = {"artifact_id": kept.artifact_id}
-    assert (await accepted(bus, await ask(served.http, again, session_id=mine))).images == [kept]
+    assert await shown(served, bus, again, session_id=mine) == kept
     refused(await ask(served.http, again, session_id=other), "invalid_input", "images.0.artifact_id")
     chat = await served.http.post("/chat", json={"query": "?", "images": [image], "session_id": other})
     refused(chat, "invalid_input", "images.0.artifact_id")
 
-    uploaded = await served.http.post("/v1/artifacts", content=with_metadata("png"), headers=png)
+    image = await uploaded(served.http)
     for everywhere in ({"session_id": mine}, {"session_id": other}, {}):
-        image = {"artifact_id": uploaded.json()["artifact_id"]}
-        (copied,) = (await accepted(bus, await ask(served.http, image, **everywhere))).images
+        copied = await shown(served, bus, image, **everywhere)
         assert (await store.client.head("default", copied.artifact_id)).session_id == everywhere.get("session_id")
 
 
 @pytest.mark.usefixtures("store")
 async def test_a_deleted_image_is_not_confirmed_to_a_cache(served: Served) -> None:
     """Caches have to ask each time, and hear that there is nothing; nor can it be shown again."""
-    uploaded = await served.http.post(
-        "/v1/artifacts", content=with_metadata("png"), headers={"Content-Type": "image/png"}
-    )
-    url, tag = uploaded.headers["location"], {"If-None-Match": f'"{uploaded.json()["sha256"]}"'}
-    assert (await served.http.get(url)).headers["cache-control"] == "private, no-cache"
+    image = await uploaded(served.http)
+    url = f"/v1/artifacts/{image['artifact_id']}"
+    whole = await served.http.get(url)
+    assert whole.headers["cache-control"] == "private, no-cache"
+    tag = {"If-None-Match": whole.headers["etag"]}
     assert (await served.http.get(url, headers=tag)).status_code == 304
     assert (await served.http.delete(url)).status_code == 204
     assert (await served.http.get(url, headers=tag)).status_code == 404
-    refused(
-        await ask(served.http, {"artifact_id": uploaded.json()["artifact_id"]}), "invalid_input", "images.0.artifact_id"
-    )
+    refused(await ask(served.http, image), "invalid_input", "images.0.artifact_id")
 
 
 async def profile(bus: Bus, **fields: Any) -> None:
@@ -239,7 +224,7 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
     await profile(bus, model="x/lenient", images="dropped", agents=["easy"])
     await profile(bus, model="x/late", images="seen", agents=["mixed"])
     await profile(bus, model="x/early", images="refused", agents=["mixed"])
-    image = {"data": data_url(with_metadata("png"), "image/png")}
+    image = sent(with_metadata("png"))
 
     async def is_refused(**choice: str) -> bool:
         return (await ask(served.http, image, **choice)).status_code == 422
@@ -254,12 +239,9 @@ async def test_images_for_a_model_that_does_not_see_them(served: Served, bus: Bu
     for choice in ({"model": "x/seeing"}, {"model": "x/lenient"}, {"agent": "mixed"}, {"agent": "nobody"}):
         assert (await ask(served.http, image, **choice)).status_code == 202, choice
 
-    await profile(
-        bus, model="x/short", images="refused", agents=["kind"], vision={"kind": "lenient", "strict": "strict"}
-    )
-    await profile(
-        bus, model="x/lenient", images="dropped", agents=["easy"], vision={"kind": "lenient", "strict": "strict"}
-    )
+    vision = {"kind": "lenient", "strict": "strict"}
+    await profile(bus, model="x/short", images="refused", agents=["kind"], vision=vision)
+    await profile(bus, model="x/lenient", images="dropped", agents=["easy"], vision=vision)
     await wait_until(lambda: is_refused(agent="easy", vision="strict"), what="and of these")
     for choice in (
         {"model": "x/short", "agent": "kind"},
@@ -292,12 +274,7 @@ async def test_the_store_is_unavailable(shared_nats: NatsServer, bus: Bus) -> No
     """503, and nothing was accepted; text goes on."""
     async with serving(shared_nats.url, accept_wait_s=0.2) as served:
         key = f"key-{new_id()}"
-        answer = await ask(served.http, {"data": data_url(with_metadata("png"), "image/png")}, key=key)
-        assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (
-            503,
-            "unavailable",
-            True,
-        )
+        assert_unavailable(await ask(served.http, sent(with_metadata("png")), key=key))
         assert (await served.http.get(f"/v1/runs/{run_id_for_key('default', key)}")).status_code == 404
         assert (await ask(served.http)).status_code == 202
     assert bus.is_connected

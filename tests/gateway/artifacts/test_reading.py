@@ -16,7 +16,7 @@ from runwire.client import Client
 from services.messaging.connection import Bus
 from services.shared.redaction.stored_values import to_blob
 from tests.gateway.artifacts.test_transfers import ref_of
-from tests.support.gateways import Served, Writer, serving
+from tests.support.gateways import Served, Writer, assert_unavailable, serving
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
@@ -37,15 +37,18 @@ async def ended(writer: Writer, store: Store, **values: Any) -> None:
     await writer.log(Done(raw_answer="see", reason="answer_complete", artifacts={"draw": {**found, "small": [1]}}))
 
 
+async def drawn(served: Served, run: str, **query: str) -> Any:
+    """What the tool has made, in the status of its run."""
+    status = await served.http.get(f"/v1/runs/{run}", params=query)
+    return status.json()["payload"]["artifacts"]["draw"]
+
+
 async def test_values_up_to_a_mebibyte_stand_in_the_payload(served: Served, store: Store, writer: Writer) -> None:
     """Heavier ones, bytes and what is gone stay references; `artifacts=refs` leaves all of them."""
     chart = {"series": [{"data": [*range(10_000), 10**30 + 1]}]}
     await ended(writer, store, chart=chart, text="x" * 40_000, long=["y" * 1000] * 1100, pdf=PDF)
 
-    values = (await served.http.get(f"/v1/runs/{writer.run}")).json()["payload"]["artifacts"]["draw"]
-    refs = (await served.http.get(f"/v1/runs/{writer.run}", params={"artifacts": "refs"})).json()["payload"][
-        "artifacts"
-    ]["draw"]
+    values, refs = await drawn(served, writer.run), await drawn(served, writer.run, artifacts="refs")
 
     assert (values["chart"], values["text"], values["small"]) == (chart, "x" * 40_000, [1])
     assert (values["long"]["items"], values["pdf"]["mime_type"]) == (1100, "application/pdf")
@@ -60,8 +63,7 @@ async def test_values_up_to_a_mebibyte_stand_in_the_payload(served: Served, stor
         ]
     assert [end.model_dump()["artifacts"]["draw"]["chart"] for end in ends] == [chart, refs["chart"]]
     await store.client.delete("default", refs["text"]["artifact_id"])
-    again = (await served.http.get(f"/v1/runs/{writer.run}")).json()["payload"]["artifacts"]["draw"]
-    assert again["text"] == refs["text"]
+    assert (await drawn(served, writer.run))["text"] == refs["text"]
 
 
 async def test_values_in_streams_are_bounded_together(served: Served, store: Store, writer: Writer) -> None:
@@ -88,7 +90,7 @@ async def test_json_is_compressed_on_request(served: Served, store: Store, write
     """Artifacts and answers; bytes stay as they are."""
     await ended(writer, store, chart={"data": ["same"] * 50_000})
     url = f"/v1/runs/{writer.run}"
-    ref = (await served.http.get(url, params={"artifacts": "refs"})).json()["payload"]["artifacts"]["draw"]["chart"]
+    ref = (await drawn(served, writer.run, artifacts="refs"))["chart"]
     for path in (url, f"/v1/artifacts/{ref['artifact_id']}"):
         async with served.http.stream("GET", path, headers={"Accept-Encoding": "gzip"}) as packed:
             raw = b"".join([piece async for piece in packed.aiter_raw()])
@@ -104,13 +106,11 @@ async def test_json_is_compressed_on_request(served: Served, store: Store, write
 async def test_the_store_is_unavailable(shared_nats: NatsServer, writer: Writer) -> None:
     """503, and soon; a payload is given with its references."""
     async with serving(shared_nats.url, accept_wait_s=0.2) as served:
-        answer = await served.http.get(f"/v1/artifacts/{new_id()}")
+        assert_unavailable(await served.http.get(f"/v1/artifacts/{new_id()}"))
         await writer.open()
         ref = ref_of(50_000, "application/json", json_type="list", items=3).model_dump(mode="json", exclude_none=True)
         await writer.log(Done(raw_answer="see", reason="answer_complete", artifacts={"draw": {"chart": ref}}))
-        status = await served.http.get(f"/v1/runs/{writer.run}")
-    assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (503, "unavailable", True)
-    assert status.json()["payload"]["artifacts"]["draw"]["chart"] == ref
+        assert (await drawn(served, writer.run))["chart"] == ref
 
 
 async def test_many_artifacts_of_an_unavailable_store_take_no_longer_than_one(
@@ -121,20 +121,16 @@ async def test_many_artifacts_of_an_unavailable_store_take_no_longer_than_one(
 
     async def hear(message: Msg) -> None:
         asked.add(json.loads(message.data)["artifact_id"])
-        await message.respond(
-            Fault(code="storage_unavailable", reason="down", retryable=True).model_dump_json().encode()
-        )
+        await message.respond(down.model_dump_json().encode())
 
+    down = Fault(code="storage_unavailable", reason="down", retryable=True)
     store = await bus.nc.subscribe(subjects.artifact_get(), cb=hear)
     await bus.barrier()
-    refs = {
-        f"n{number}": ref_of(50_000, "application/json", json_type="list").model_dump(mode="json")
-        for number in range(60)
-    }
+    large = [ref_of(50_000, "application/json", json_type="list").model_dump(mode="json") for _ in range(60)]
+    refs = {f"n{number}": ref for number, ref in enumerate(large)}
     await writer.open()
     await writer.log(Done(raw_answer="see", reason="answer_complete", artifacts={"draw": refs}))
     async with serving(shared_nats.url, accept_wait_s=0.2) as served:
-        status = await served.http.get(f"/v1/runs/{writer.run}")
+        assert set(await drawn(served, writer.run)) == set(refs)
     await store.unsubscribe()
-    assert set(status.json()["payload"]["artifacts"]["draw"]) == set(refs)
     assert 0 < len(asked) < 20
