@@ -1,6 +1,6 @@
 """Which web pages may call the gateway, and the headers of the answers to them."""
 
-import asyncio
+import itertools
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,7 +13,7 @@ from services.gateway.edge.origins import EXPOSED_HEADERS, METHODS, REQUEST_HEAD
 from services.gateway.errors import StartRefused
 from services.messaging.connection import Bus
 from tests.gateway.edge.test_http_connection import HEAD
-from tests.support.gateways import ROOT, Served, Writer, disconnect, serving, unconnected_routes
+from tests.support.gateways import ROOT, Served, Writer, connection, serving, unconnected_routes
 from tests.support.nats_server import NatsServer
 from tests.support.stores import Store
 
@@ -64,41 +64,38 @@ def assert_hidden(answer: httpx.Response) -> None:
     assert "Origin" in vary_of(answer)
 
 
-@pytest.mark.sample(8)
-@pytest.mark.parametrize("origin", [APP, DEV])
-@pytest.mark.parametrize(
-    ("method", "path", "status", "sent"),
-    [
-        ("GET", "/", 200, {}),
-        ("GET", "/livez", 200, {}),
-        ("GET", "/readyz", 200, {}),
-        ("GET", "/openapi.json", 200, {}),
-        ("GET", "/v1/runs", 200, {}),
-        ("POST", "/v1/runs", 202, {"json": {"query": "why?"}}),
-        ("GET", "/v1/runs", 401, {"headers": {"Authorization": "Bearer rw_unknown"}}),
-        ("POST", "/v1/broken", 500, {}),
-        ("GET", "/v1/nothing", 404, {}),
-        ("GET", f"/v1/runs/{'0' * 32}", 404, {}),
-        ("PUT", "/v1/runs", 405, {}),
-        ("OPTIONS", "/v1/runs", 405, {}),
-        ("POST", "/v1/runs", 413, {"json": {"query": "x" * (2 << 20)}}),
-        ("POST", "/v1/runs", 422, {"json": {"question": "why?"}}),
-        ("POST", "/chat", 422, {"content": b"["}),
-    ],
-)
-async def test_a_listed_origin_reads_every_answer(
-    keyed: Served, origin: str, method: str, path: str, status: int, sent: dict[str, Any]
-) -> None:
-    """Errors too: its page must be able to say what is wrong."""
+ANSWERS: list[tuple[str, str, int, dict[str, Any]]] = [
+    ("GET", "/", 200, {}),
+    ("GET", "/livez", 200, {}),
+    ("GET", "/readyz", 200, {}),
+    ("GET", "/openapi.json", 200, {}),
+    ("GET", "/v1/runs", 200, {}),
+    ("POST", "/v1/runs", 202, {"json": {"query": "why?"}}),
+    ("GET", "/v1/runs", 401, {"headers": {"Authorization": "Bearer rw_unknown"}}),
+    ("POST", "/v1/broken", 500, {}),
+    ("GET", "/v1/nothing", 404, {}),
+    ("GET", f"/v1/runs/{'0' * 32}", 404, {}),
+    ("PUT", "/v1/runs", 405, {}),
+    ("OPTIONS", "/v1/runs", 405, {}),
+    ("POST", "/v1/runs", 413, {"json": {"query": "x" * (2 << 20)}}),
+    ("POST", "/v1/runs", 422, {"json": {"question": "why?"}}),
+    ("POST", "/chat", 422, {"content": b"["}),
+]
+
+
+async def test_a_listed_origin_reads_every_answer(keyed: Served) -> None:
+    """Errors too: its page must be able to say what is wrong, and may read every header that is meant for it."""
+
+    def broken() -> None:
+        raise RuntimeError("a mistake")
+
     keyed.server._http.add_api_route("/v1/broken", broken, methods=["POST"])  # type: ignore[attr-defined]
-    sent = {**sent, "headers": {**BEARER, "Origin": origin, **sent.get("headers", {})}}
-    answer = await keyed.http.request(method, path, **sent)
-    assert answer.status_code == status
-    assert_readable(answer, origin)
-
-
-def broken() -> None:
-    raise RuntimeError("a mistake")
+    for (method, path, status, sent), origin in itertools.product(ANSWERS, (APP, DEV)):
+        headers = {**BEARER, "Origin": origin, **sent.get("headers", {})}
+        answer = await keyed.http.request(method, path, **{**sent, "headers": headers})
+        assert answer.status_code == status, (method, path)
+        assert_readable(answer, origin)
+        assert_nothing_is_forgotten(answer)
 
 
 async def test_a_page_reads_how_long_to_wait(shared_nats: NatsServer, bus: Bus) -> None:
@@ -124,41 +121,19 @@ async def test_an_answer_without_an_origin_depends_on_it(keyed: Served) -> None:
         assert_hidden(await keyed.http.get(path, headers=BEARER))
 
 
-@pytest.mark.sample(6)
-@pytest.mark.parametrize("path", ["/", "/readyz", "/openapi.json", "/v1/runs", "/chat", "/v1/nothing"])
-@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-async def test_a_foreign_origin_is_refused(keyed: Served, method: str, path: str) -> None:
-    """Before the key is asked for, by a sentence that names the setting."""
-    for origin in (
-        FOREIGN,
-        "null",
-        "",
-        f"{APP}.evil.example",
-        f"{APP}:8443",
-        APP.replace("https", "http"),
-        APP.upper(),
-    ):
-        headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+async def test_a_foreign_origin_is_refused(keyed: Served, served: Served) -> None:
+    """Before the key is asked for, by a sentence that names the setting; also two origins, and without keys."""
+    names = (FOREIGN, "null", "", f"{APP}.evil.example", f"{APP}:8443", APP.replace("https", "http"), APP.upper())
+    paths = ("/", "/readyz", "/openapi.json", "/v1/runs", "/chat", "/v1/nothing")
+    for origins, path, method in itertools.product([(APP, APP), *zip(names)], paths, ("GET", "POST", "OPTIONS")):
+        headers = [*(("Origin", origin) for origin in origins), ("Access-Control-Request-Method", "POST")]
         answer = await keyed.http.request(method, path, headers=headers)
-        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), origin
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), origins
         assert "RUNWIRE_CORS_ORIGINS" in answer.json()["detail"]
         assert_hidden(answer)
-
-
-async def test_two_origins_are_none(keyed: Served) -> None:
-    """A listed one beside another."""
-    answer = await keyed.http.get("/v1/runs", headers=[("Origin", APP), ("Origin", APP), *BEARER.items()])
-    assert answer.status_code == 403
-    assert_hidden(answer)
-
-
-async def test_a_page_elsewhere_cannot_start_a_run_without_keys(served: Served) -> None:
-    """A browser sends such a request without a preflight."""
-    headers = {"Origin": FOREIGN, "Content-Type": "text/plain"}
-    answer = await served.http.post("/v1/runs", content=b'{"query": "x"}', headers=headers)
+    without_preflight = {"Origin": FOREIGN, "Content-Type": "text/plain"}
+    answer = await served.http.post("/v1/runs", content=b'{"query": "x"}', headers=without_preflight)
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-    assert "RUNWIRE_CORS_ORIGINS" in answer.json()["detail"]
-    assert_hidden(answer)
 
 
 async def test_a_listed_page_may_call_a_gateway_without_keys(shared_nats: NatsServer) -> None:
@@ -170,31 +145,32 @@ async def test_a_listed_page_may_call_a_gateway_without_keys(shared_nats: NatsSe
         assert "loopback" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    ("headers", "is_own"),
-    [
-        ({"Host": "localhost:8080", "Origin": "http://localhost:8080"}, True),
-        ({"Host": "LOCALHOST:8080", "Origin": "http://localhost:8080"}, True),
-        ({"Host": "127.0.0.1:8080", "Origin": "https://agents.example.org", "Sec-Fetch-Site": "same-origin"}, True),
-        ({"Host": "localhost:8080", "Origin": "http://localhost:8080", "Sec-Fetch-Site": "cross-site"}, False),
-        ({"Host": "localhost:8080", "Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"}, False),
-        ({"Host": "localhost:8080", "Origin": "http://localhost:3000"}, False),
-        ({"Host": "localhost:8080", "Origin": "http://127.0.0.1:8080"}, False),
-        ({"Host": "localhost:8080", "Origin": "localhost:8080"}, False),
-        ({"Host": "localhost:8080", "Origin": "evil://localhost:8080"}, False),
-        ({"Host": "localhost:8080", "Origin": "http://localhost:8080/"}, False),
-        ({"Host": "localhost:8080", "Origin": "http://localhost:8080.evil.example"}, False),
-        ({"Host": "localhost", "Origin": "http://localhost:80"}, False),
-        ({"Host": "[::1]:8080", "Origin": "http://[::1]:8080"}, True),
-        ({"Host": "localhost:8080", "Origin": "http://["}, False),
-        ({"Host": "localhost:8080", "Origin": FOREIGN, "X-Forwarded-Host": "evil.example"}, False),
-    ],
-)
-async def test_what_the_own_origin_is(served: Served, headers: dict[str, str], is_own: bool) -> None:  # noqa: FBT001
+OWN: list[tuple[dict[str, str], bool]] = [
+    ({"Host": "localhost:8080", "Origin": "http://localhost:8080"}, True),
+    ({"Host": "LOCALHOST:8080", "Origin": "http://localhost:8080"}, True),
+    ({"Host": "127.0.0.1:8080", "Origin": "https://agents.example.org", "Sec-Fetch-Site": "same-origin"}, True),
+    ({"Host": "localhost:8080", "Origin": "http://localhost:8080", "Sec-Fetch-Site": "cross-site"}, False),
+    ({"Host": "localhost:8080", "Origin": "http://localhost:3000", "Sec-Fetch-Site": "same-site"}, False),
+    ({"Host": "localhost:8080", "Origin": "http://localhost:3000"}, False),
+    ({"Host": "localhost:8080", "Origin": "http://127.0.0.1:8080"}, False),
+    ({"Host": "localhost:8080", "Origin": "localhost:8080"}, False),
+    ({"Host": "localhost:8080", "Origin": "evil://localhost:8080"}, False),
+    ({"Host": "localhost:8080", "Origin": "http://localhost:8080/"}, False),
+    ({"Host": "localhost:8080", "Origin": "http://localhost:8080.evil.example"}, False),
+    ({"Host": "localhost", "Origin": "http://localhost:80"}, False),
+    ({"Host": "[::1]:8080", "Origin": "http://[::1]:8080"}, True),
+    ({"Host": "localhost:8080", "Origin": "http://["}, False),
+    ({"Host": "localhost:8080", "Origin": FOREIGN, "X-Forwarded-Host": "evil.example"}, False),
+]
+"""What a browser says, and whether it names the gateway itself."""
+
+
+async def test_what_the_own_origin_is(served: Served) -> None:
     """What the browser says, else the host that it has asked. It needs no headers to read the answer."""
-    answer = await served.http.get("/v1/runs", headers=headers)
-    assert answer.status_code == (200 if is_own else 403)
-    assert_hidden(answer)
+    for headers, is_own in OWN:
+        answer = await served.http.get("/v1/runs", headers=headers)
+        assert answer.status_code == (200 if is_own else 403), headers
+        assert_hidden(answer)
 
 
 async def test_a_preflight_needs_no_key(keyed: Served) -> None:
@@ -244,19 +220,6 @@ def assert_nothing_is_forgotten(answer: httpx.Response) -> None:
     assert set(answer.headers) <= shown | FOR_BROWSERS
 
 
-async def test_pages_may_read_every_header_of_the_interface(keyed: Served) -> None:
-    """A new header of an answer is exposed, or said to be for browsers alone."""
-    listed = {**BEARER, "Origin": APP}
-    for answer in (
-        await keyed.http.post("/v1/runs", json={"query": "why?"}, headers=listed),
-        await keyed.http.get("/v1/runs", headers=listed),
-        await keyed.http.get("/v1/runs", headers={"Origin": APP}),
-        await keyed.http.put("/v1/runs", headers=listed),
-        await keyed.http.get("/v1/nothing", headers=listed),
-    ):
-        assert_nothing_is_forgotten(answer)
-
-
 def test_pages_may_send_every_header_that_is_read() -> None:
     """The sources of the gateway name them."""
     set_by_browsers = {"accept-encoding", "content-length", "host", "origin"}
@@ -267,30 +230,27 @@ def test_pages_may_send_every_header_that_is_read() -> None:
     assert "range" in read
 
 
-@pytest.mark.parametrize("origin", [APP, FOREIGN])
-@pytest.mark.parametrize(
-    ("first_line", "rest", "status"),
-    [
-        (b"POST /v1/runs", b"X: " + b"x" * (90 << 10), 400),
-        (b"POST /v1/runs", b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
-        (b"POST /v1/runs", b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
-        (b"GET /v1/runs", HEAD + b"\r\n", 400),
-        (b"CONNECT 127.0.0.1:1", b"\r\n", 400),
-        (b"GET /v1/runs", b"X: is never com", 408),
-    ],
-)
-async def test_problems_of_a_connection_are_readable(
-    shared_nats: NatsServer, origin: str, first_line: bytes, rest: bytes, status: int
-) -> None:
+UNREADABLE = [
+    (b"POST /v1/runs", b"X: " + b"x" * (90 << 10), 400),
+    (b"POST /v1/runs", b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+    (b"POST /v1/runs", b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    (b"GET /v1/runs", HEAD + b"\r\n", 400),
+    (b"CONNECT 127.0.0.1:1", b"\r\n", 400),
+    (b"GET /v1/runs", b"X: is never com", 408),
+]
+"""The first line of a request, the rest of it, and the status that it gets."""
+
+
+async def test_problems_of_a_connection_are_readable(shared_nats: NatsServer) -> None:
     """They are written before any route is known."""
-    async with serving(shared_nats.url, api_keys=LINE, cors_origins=APP, request_head_s=0.5) as served:
-        reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
-        writer.write(first_line + b" HTTP/1.1\r\n" + HEAD + b"Origin: " + origin.encode() + b"\r\n" + rest)
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        await disconnect(writer)
-    assert head.startswith(f"http/1.1 {status}")
-    assert "\r\nvary: origin\r\n" in head
-    assert (f"\r\naccess-control-allow-origin: {APP}\r\n" in head) == (origin == APP)
+    async with serving(shared_nats.url, api_keys=LINE, cors_origins=APP, request_head_s=0.3) as served:
+        for (first_line, rest, status), origin in itertools.product(UNREADABLE, (APP, FOREIGN)):
+            sent = first_line + b" HTTP/1.1\r\n" + HEAD + b"Origin: " + origin.encode() + b"\r\n" + rest
+            async with connection(served, sent) as (reader, _):
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert head.startswith(f"http/1.1 {status}"), sent
+            assert "\r\nvary: origin\r\n" in head
+            assert (f"\r\naccess-control-allow-origin: {APP}\r\n" in head) == (origin == APP)
 
 
 @pytest.mark.parametrize(

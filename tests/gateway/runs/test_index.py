@@ -9,7 +9,6 @@ from contracts.runs.requests import RunStatus
 from contracts.wire import keys
 from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.caller import Caller
-from services.gateway.auth.key_lines import new_key
 from services.gateway.runs import index as gateway_module
 from services.gateway.runs.index import Index
 from services.gateway.runs.reader import Deletions, RunReader
@@ -17,7 +16,7 @@ from services.gateway.sessions.reader import SessionReader
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from tests.support.buses import provisioned
-from tests.support.gateways import Served, Writer, paused, serving
+from tests.support.gateways import Served, Writer, paused, serving_as
 from tests.support.nats_server import NatsServer
 
 
@@ -27,19 +26,23 @@ async def index(bus: Bus, tenant: str, count: int, at: int = 1_700_000_000_000) 
     for number in range(count):
         run = new_id()
         state = "running" if number % 3 == 0 else "done"
-        entry = RunStatus(run_id=run, status=state, query=f"q{number}", requested_at=at + number)
-        subject = f"$KV.{keys.RUNS_BUCKET}.{keys.run_key(tenant, entry.requested_at, run)}"
-        await bus.publish(subject, entry.model_dump_json().encode())
+        await enter(bus, tenant, RunStatus(run_id=run, status=state, query=f"q{number}", requested_at=at + number))
         made.append(run)
     return made
 
 
-async def listed(served: Served, headers: dict[str, str], **query: Any) -> tuple[list[str], int]:
+async def enter(bus: Bus, tenant: str, entry: RunStatus) -> None:
+    """Write one entry, without a look at what was there."""
+    subject = f"$KV.{keys.RUNS_BUCKET}.{keys.run_key(tenant, entry.requested_at, entry.run_id)}"
+    await bus.publish(subject, entry.model_dump_json().encode())
+
+
+async def listed(served: Served, **query: Any) -> tuple[list[str], int]:
     """All pages: the runs and how many pages they took."""
     found: list[str] = []
     pages = 0
     while True:
-        answer = await served.http.get("/v1/runs", params=query, headers=headers)
+        answer = await served.http.get("/v1/runs", params=query)
         assert answer.status_code == 200, answer.text
         found += [run["run_id"] for run in answer.json()["runs"]]
         pages += 1
@@ -50,17 +53,15 @@ async def listed(served: Served, headers: dict[str, str], **query: Any) -> tuple
 
 async def test_runs_are_listed_newest_first_page_by_page(shared_nats: NatsServer, bus: Bus) -> None:
     """Each once, whatever the size of a page; another tenant's not at all."""
-    key, line = new_key("lister")
-    headers = {"Authorization": f"Bearer {key}"}
-    async with serving(shared_nats.url, api_keys=line) as served:
-        assert await listed(served, headers) == ([], 1)
+    async with serving_as(shared_nats.url, "lister") as served:
+        assert await listed(served) == ([], 1)
         made = await index(bus, "lister", 23)
         await index(bus, "somebody-else", 2)
         for limit, pages in ((1, 23), (7, 4), (23, 1), (100, 1)):
-            assert await listed(served, headers, limit=limit) == (made[::-1], pages)
+            assert await listed(served, limit=limit) == (made[::-1], pages)
         running = [run for number, run in enumerate(made) if number % 3 == 0]
-        assert (await listed(served, headers, status="running", limit=3))[0] == running[::-1]
-        assert (await listed(served, headers, status="error"))[0] == []
+        assert (await listed(served, status="running", limit=3))[0] == running[::-1]
+        assert (await listed(served, status="error"))[0] == []
 
 
 def index_of(bus: Bus) -> Index:
@@ -73,10 +74,7 @@ async def test_a_new_run_does_not_shift_pages(bus: Bus) -> None:
     gateway_index = index_of(bus)
     made = await index(bus, "pager", 6)
     first, cursor = await gateway_index.page(RunStatus, Caller(tenant="pager"), 3)
-    entry = RunStatus(run_id=new_id(), status="running", requested_at=1_800_000_000_000)
-    await bus.publish(
-        f"$KV.runs.{keys.run_key('pager', entry.requested_at, entry.run_id)}", entry.model_dump_json().encode()
-    )
+    await enter(bus, "pager", RunStatus(run_id=new_id(), status="running", requested_at=1_800_000_000_000))
     second, end = await gateway_index.page(RunStatus, Caller(tenant="pager"), 3, cursor)
     assert [run.run_id for run in (*first, *second)] == made[::-1]
     assert end is None
@@ -97,10 +95,8 @@ async def test_entries_vanish_without_a_marker_change_and_come_back(bus: Bus) ->
     bucket, gateway_index, caller = Bucket(bus, keys.RUNS_BUCKET), index_of(bus), Caller(tenant="changing")
     made = await index(bus, caller.tenant, 4)
     assert await shown(gateway_index, caller) == made[::-1]
-    places = {run: keys.run_key(caller.tenant, 1_700_000_000_000 + number, run) for number, run in enumerate(made)}
-    await bucket.purge(places[made[1]])
-    ended = RunStatus(run_id=made[0], status="done", requested_at=1_700_000_000_000)
-    await bucket.put(places[made[0]], ended)
+    await bucket.purge(keys.run_key(caller.tenant, 1_700_000_000_001, made[1]))
+    await enter(bus, caller.tenant, RunStatus(run_id=made[0], status="done", requested_at=1_700_000_000_000))
     assert await shown(gateway_index, caller) == [made[3], made[2], made[0]]
     assert await shown(gateway_index, caller, status="running") == [made[3]]
     gateway_index._forget()  # As after a reconnect.
@@ -145,8 +141,8 @@ async def test_a_pinned_key_reads_its_users_runs_only(bus: Bus) -> None:
     made = await index(bus, "pinned", 6)
     gateway_index, ann = index_of(bus), Caller(tenant="pinned", user_id="ann")
     assert await shown(gateway_index, ann) == []
-    entry = RunStatus(run_id=made[2], status="done", requested_at=1_700_000_000_002, user_id="ann")
-    await Bucket(bus, keys.RUNS_BUCKET).put(keys.run_key("pinned", 1_700_000_000_002, made[2]), entry)
+    anns = RunStatus(run_id=made[2], status="done", requested_at=1_700_000_000_002, user_id="ann")
+    await enter(bus, "pinned", anns)
     assert await shown(gateway_index, ann) == [made[2]]
     assert await shown(gateway_index, ann, user_id="ann") == [made[2]]
     assert await shown(gateway_index, ann, user_id="bob") == []
@@ -173,43 +169,25 @@ async def test_a_page_costs_as_much_whatever_is_kept(bus: Bus, shared_nats: Nats
 
 
 async def test_what_waits_is_found_among_what_works(shared_nats: NatsServer, bus: Bus) -> None:
-    """Of 1,000 open runs the three that wait are read, and nothing of the others: counted in messages."""
-    key, line = new_key("waits")
-    async with serving(shared_nats.url, api_keys=line) as served:
+    """Of 1,000 runs the three that wait are read, and nothing of the others: counted in messages."""
+    async with serving_as(shared_nats.url, "waits") as served:
         waiting = [Writer(bus, "waits") for _ in range(3)]
         for number, writer in enumerate(waiting):
             await writer.open()
             await writer.log(Paused(budget="max_steps", until=2_000_000_000_000) if number else paused("1-1", 1))
-            entry = RunStatus(
-                run_id=writer.run,
-                status="running",
-                waits="paused" if number else "waiting",
-                requested_at=1_700_000_000_000 + number,
-            )
-            await Bucket(bus, keys.RUNS_BUCKET).put(keys.run_key("waits", entry.requested_at, writer.run), entry)
+            at, waits = 1_700_000_000_000 + number, "paused" if number else "waiting"
+            await enter(bus, "waits", RunStatus(run_id=writer.run, status="running", waits=waits, requested_at=at))
         costs = []
         for count in (0, 1000):
-            for number in range(count):
-                entry = RunStatus(run_id=new_id(), status="running", requested_at=1_800_000_000_000 + number)
-                data = entry.model_dump_json().encode()
-                await bus.publish(f"$KV.runs.{keys.run_key('waits', entry.requested_at, entry.run_id)}", data)
-            await served.http.get("/v1/runs?status=error", headers={"Authorization": f"Bearer {key}"})  # All is known.
+            await index(bus, "waits", count, at=1_800_000_000_000)
+            await served.http.get("/v1/runs?status=error")  # All is known.
             before = served.parts.bus.received
-            answer = await served.http.get("/v1/runs?waits=true", headers={"Authorization": f"Bearer {key}"})
+            runs = (await served.http.get("/v1/runs?waits=true")).json()["runs"]
             costs.append(served.parts.bus.received - before)
-            runs = answer.json()["runs"]
             assert [run["run_id"] for run in runs] == [writer.run for writer in waiting[::-1]]
-            assert [(run["waits"], run["paused"], len(run["pauses"])) for run in runs] == [
-                *[("paused", "max_steps", 0)] * 2,
-                ("waiting", None, 1),
-            ]
+            of_budget = ("paused", "max_steps", 0)
+            shown = [(run["waits"], run["paused"], len(run["pauses"])) for run in runs]
+            assert shown == [of_budget, of_budget, ("waiting", None, 1)]
         assert costs[0] == costs[1]
         await waiting[2].done()
-        assert (
-            len(
-                (await served.http.get("/v1/runs?waits=true", headers={"Authorization": f"Bearer {key}"})).json()[
-                    "runs"
-                ]
-            )
-            == 2
-        )
+        assert len((await served.http.get("/v1/runs?waits=true")).json()["runs"]) == 2
