@@ -11,6 +11,7 @@ from contracts.runs.events import Asked, Done, Observed, Paused, PlannedCall, St
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
 from services.gateway.auth.caller import KEYLESS
+from services.gateway.runs import index
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from services.shared.runs.waiting import status_of
@@ -19,6 +20,12 @@ from tests.support.gateways import Served, Writer, paused, requested, serving
 from tests.support.nats_server import NatsServer
 from tests.support.session_writer import SessionWriter
 from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers do not wait for an entry in the index, which nobody writes."""
+    monkeypatch.setattr(index, "_MAX_LAG_S", 0.05)
 
 
 async def requested_run(bus: Bus, query: str) -> str:
@@ -33,6 +40,7 @@ async def requested_run(bus: Bus, query: str) -> str:
     return str(await wait_until(look, what=f"{query!r} waits"))
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("end", "said"),
     [
@@ -110,6 +118,7 @@ async def test_a_list_of_sessions_after_an_answer_shows_its_session(served: Serv
         assert listed[session.session_id]["current_run"] is None
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_chat_accepts_the_fields_of_a_run(served: Served, bus: Bus) -> None:
     """Limits bind here too, and a wrong one is named."""
     query = f"bounded {new_id()}"
@@ -126,6 +135,7 @@ async def test_chat_accepts_the_fields_of_a_run(served: Served, bus: Bus) -> Non
     assert "max_step" in wrong.text
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_chat_for_a_question_that_was_answered_before(served: Served, bus: Bus) -> None:
     """The same key gives the same run, here too."""
     run = hashlib.sha256(b"default\nanswered").hexdigest()[:32]
@@ -156,6 +166,7 @@ async def asked(served: Served, bus: Bus) -> tuple["asyncio.Task[httpx.Response]
     return waiting, writer
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_chat_answers_with_the_pauses_when_its_run_waits_for_a_person(served: Served, bus: Bus) -> None:
     """202, once nothing else goes on: a parallel call that still works is waited for."""
     waiting, writer = await asked(served, bus)
@@ -173,6 +184,7 @@ async def test_chat_answers_with_the_pauses_when_its_run_waits_for_a_person(serv
     assert (pause["call_id"], pause["tool"], len(pause["plan"])) == ("1-1", "pay", 2)
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_chat_answers_with_the_budget_that_its_run_waits_for(served: Served, bus: Bus) -> None:
     """It has no pause to decide about; a top-up continues the run."""
     waiting, writer = await asked(served, bus)

@@ -18,7 +18,7 @@ from tests.support.images import data_url, drawn, encoded
 from tests.support.stores import Store
 from tests.support.waiting import wait_until
 
-Asked = ResumeRequested | InputRequested
+Asked = ResumeRequested | InputRequested | TopUpRequested
 PAUSE = f"{1:032x}"
 PNG = data_url(encoded(drawn(), "png"), "image/png")
 DECISION = {"pause_id": PAUSE, "token": f"{PAUSE}.1.{'0' * 32}", "decision": "approve"}
@@ -38,6 +38,12 @@ class Answering:
         self._writer = writer
         self.seen: list[Asked] = []
         self.answer: Callable[[Asked], Any] = lambda message: ControlAnswered(id=message.id)
+
+    def answer_first(self, answer: Callable[[Asked], Any]) -> None:
+        """Let the first request have this answer, and each other one be a repetition."""
+        self.answer = lambda message: (
+            answer(message) if len(self.seen) == 1 else ControlAnswered(id=message.id, is_repeated=True)
+        )
 
     async def work(self) -> None:
         while True:
@@ -62,14 +68,16 @@ async def planner(writer: Writer) -> AsyncIterator[Answering]:
     task.cancel()
 
 
+def keyed(key: str | None) -> dict[str, str]:
+    return {"Idempotency-Key": key} if key else {}
+
+
 async def resume(served: Served, run: str, key: str | None = None, **more: Any) -> httpx.Response:
-    headers = {"Idempotency-Key": key} if key else {}
-    return await served.http.post(f"/v1/runs/{run}/resume", json={**DECISION, **more}, headers=headers)
+    return await served.http.post(f"/v1/runs/{run}/resume", json={**DECISION, **more}, headers=keyed(key))
 
 
 async def add(served: Served, run: str, key: str | None = None, **body: Any) -> httpx.Response:
-    headers = {"Idempotency-Key": key} if key else {}
-    return await served.http.post(f"/v1/runs/{run}/input", json=body, headers=headers)
+    return await served.http.post(f"/v1/runs/{run}/input", json=body, headers=keyed(key))
 
 
 def resumed(message: Asked) -> Resumed:
@@ -133,9 +141,7 @@ async def test_an_unknown_pause_is_as_unknown_as_an_unknown_run(
 
 async def test_the_same_key_gets_the_first_answer(served: Served, writer: Writer, planner: Answering) -> None:
     """Also after the run has ended; another body under it is a conflict."""
-    planner.answer = lambda message: (
-        resumed(message) if len(planner.seen) == 1 else ControlAnswered(id=message.id, is_repeated=True)
-    )
+    planner.answer_first(resumed)
     first, again = await resume(served, writer.run, "k"), await resume(served, writer.run, "k")
     assert (first.status_code, first.content) == (again.status_code, again.content)
     assert len({message.id for message in planner.seen}) == 1
@@ -149,9 +155,7 @@ async def test_the_same_key_gets_the_first_answer(served: Served, writer: Writer
 
 async def test_an_input_has_a_place_in_the_log(served: Served, writer: Writer, planner: Answering) -> None:
     """200 with its id. One that is repeated under its key counts once."""
-    planner.answer = lambda message: (
-        added(message) if len(planner.seen) == 1 else ControlAnswered(id=message.id, is_repeated=True)
-    )
+    planner.answer_first(added)
     first = await add(served, writer.run, "k", text="also in June", redirect=True)
     assert first.status_code == 200
     assert first.json() == {"run_id": writer.run, "input_id": planner.seen[0].id}
@@ -165,11 +169,8 @@ async def test_a_text_that_has_decided_is_known_by_its_key(
     served: Served, writer: Writer, planner: Answering, fact: dict[str, Any]
 ) -> None:
     """Another text under it is a conflict."""
-    planner.answer = lambda message: (
-        Resumed(pause_id=PAUSE, decision="reject" if "note" in fact else "answer", id=message.id, **fact)
-        if len(planner.seen) == 1
-        else ControlAnswered(id=message.id, is_repeated=True)
-    )
+    decision: Any = "reject" if "note" in fact else "answer"
+    planner.answer_first(lambda message: Resumed(pause_id=PAUSE, decision=decision, id=message.id, **fact))
     assert (await add(served, writer.run, "k", text="no")).status_code == 200
     assert (await add(served, writer.run, "k", text="no")).status_code == 200
     assert (await add(served, writer.run, "k", text="yes")).json()["code"] == "idempotency_conflict"
@@ -207,29 +208,13 @@ async def test_without_an_answer_the_request_is_accepted(
     assert (await add(served, writer.run, "k", text="x")).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {**DECISION, "decision": "maybe"},
-        {**DECISION, "pause_id": "x"},
-        {**DECISION, "tokens": ""},
-        {**DECISION, "note": "x" * 4001},
-    ],
-)
-async def test_a_decision_of_another_form_is_refused(
-    served: Served, writer: Writer, bus: Bus, body: dict[str, Any]
-) -> None:
-    """Nothing reaches the planner."""
+async def test_what_has_another_form_or_size_is_refused(served: Served, writer: Writer, bus: Bus) -> None:
+    """Nothing reaches the planner. An input is a text or an image; a text that no record has room for is 413."""
     await writer.open()
-    refused = await served.http.post(f"/v1/runs/{writer.run}/resume", json=body)
-    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
-    assert await asked(bus, writer.run) == []
-
-
-async def test_an_input_of_another_form_or_size_is_refused(served: Served, writer: Writer, bus: Bus) -> None:
-    """A text or an image is needed; a text that no record has room for is 413."""
-    await writer.open()
+    wrong = ({"decision": "maybe"}, {"pause_id": "x"}, {"tokens": ""}, {"note": "x" * 4001})
+    for body in ({}, *({**DECISION, **each} for each in wrong)):
+        refused = await served.http.post(f"/v1/runs/{writer.run}/resume", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input"), body
     for body in ({}, {"text": " "}, {"txt": "x"}, {"text": "x", "redirect": "yes"}):
         assert (await add(served, writer.run, **body)).status_code == 422
     large = await resume(served, writer.run, decision="answer", input="x" * 600_000)
@@ -253,38 +238,22 @@ async def test_images_are_stored_before_the_planner_hears_of_them(
     assert (await served.http.get(f"/v1/artifacts/{first.artifact_id}")).headers["content-type"] == "image/png"
 
 
-async def top_ups(bus: Bus, run: str) -> list[TopUpRequested]:
-    """What waits for the planner."""
-    stored = await (await bus.reader(subjects.INBOX)).read(f"control.default.{run}.*")
-    found = [INBOX_MESSAGE.validate_json(data) for _, data in stored]
-    return [each for each in found if isinstance(each, TopUpRequested)]
-
-
 async def top_up(served: Served, run: str, body: Any, key: str | None = None) -> tuple[int, dict[str, Any]]:
     """Ask for it; the status and the answer."""
-    headers = {"Idempotency-Key": key} if key else {}
-    answer = await served.http.post(f"/v1/runs/{run}/top-up", json=body, headers=headers)
+    answer = await served.http.post(f"/v1/runs/{run}/top-up", json=body, headers=keyed(key))
     return answer.status_code, answer.json()
 
 
 async def test_a_top_up_is_stored_for_the_planner(served: Served, bus: Bus, writer: Writer) -> None:
-    """Only what the caller set; each request counts."""
+    """Only what the caller set; each request counts, but under one key once: the planner knows it by its id."""
     await writer.open()
     body = {"limits": {"max_steps": 5, "max_tokens": None, "max_parallel": None}}
-    for _ in range(2):
-        status, answer = await top_up(served, writer.run, body)
+    for key in (None, None, "again", "again"):
+        status, answer = await top_up(served, writer.run, body, key)
         assert (status, answer["status"]) == (202, "running")
-    found = await top_ups(bus, writer.run)
-    assert [top_up.limits for top_up in found] == [{"max_steps": 5, "max_tokens": None}] * 2
-    assert found[0].id != found[1].id
-
-
-async def test_a_repeated_top_up_counts_once(served: Served, bus: Bus, writer: Writer) -> None:
-    """Under the same key; the planner knows it by its id for ever."""
-    await writer.open()
-    for _ in range(2):
-        assert (await top_up(served, writer.run, {"limits": {"max_steps": 5}}, "again"))[0] == 202
-    assert len({top_up.id for top_up in await top_ups(bus, writer.run)}) == 1
+    found = [each for each in await asked(bus, writer.run) if isinstance(each, TopUpRequested)]
+    assert {repr(each.limits) for each in found} == {repr({"max_steps": 5, "max_tokens": None})}
+    assert len({each.id for each in found}) == 3
 
 
 async def test_a_paused_run_names_its_budget(served: Served, writer: Writer) -> None:
@@ -298,25 +267,14 @@ async def test_a_paused_run_names_its_budget(served: Served, writer: Writer) -> 
     assert (await served.http.get(f"/v1/runs/{writer.run}")).json()["paused"] is None
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"limits": {}},
-        {"limits": {"max_steps": 0}},
-        {"limits": {"max_steps": "5"}},
-        {"limits": {"steps": 5}},
-        {"limits": None},
-        [],
-        {"max_steps": 5},
-    ],
-)
-async def test_an_invalid_top_up_is_refused(served: Served, bus: Bus, writer: Writer, body: Any) -> None:
-    """With the field."""
+async def test_an_invalid_top_up_is_refused(served: Served, bus: Bus, writer: Writer) -> None:
+    """Nothing reaches the planner."""
     await writer.open()
-    status, answer = await top_up(served, writer.run, body)
-    assert (status, answer["code"]) == (422, "invalid_input")
-    assert await top_ups(bus, writer.run) == []
+    limits: list[Any] = [{}, {"max_steps": 0}, {"max_steps": "5"}, {"steps": 5}, None]
+    for body in ({}, [], {"max_steps": 5}, *({"limits": each} for each in limits)):
+        status, answer = await top_up(served, writer.run, body)
+        assert (status, answer["code"]) == (422, "invalid_input"), body
+    assert await asked(bus, writer.run) == []
 
 
 async def test_only_a_run_that_goes_on_can_be_topped_up(served: Served, bus: Bus, writer: Writer) -> None:
@@ -327,5 +285,5 @@ async def test_only_a_run_that_goes_on_can_be_topped_up(served: Served, bus: Bus
     for run in (queued, writer.run):
         status, answer = await top_up(served, run, {"limits": {"max_steps": 5}})
         assert (status, answer["code"]) == (409, "not_running")
-        assert await top_ups(bus, run) == []
+        assert await asked(bus, run) == []
     assert (await top_up(served, new_id(), {"limits": {"max_steps": 5}}))[0] == 404

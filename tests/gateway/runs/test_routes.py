@@ -53,12 +53,8 @@ async def test_the_ends_of_runs(served: Served, bus: Bus) -> None:
     await stopped.cancelled()
     await never.cancelled()
     found = await status(served, failed.run)
-    assert (found["status"], found["reason"], found["code"], found["payload"]["route"]) == (
-        "error",
-        "error",
-        "model_failed",
-        "error",
-    )
+    assert (found["status"], found["reason"], found["code"]) == ("error", "error", "model_failed")
+    assert found["payload"]["route"] == "error"
     for writer in (stopped, never):
         found = await status(served, writer.run)
         assert (found["status"], found["reason"], found["payload"]["raw_answer"]) == ("cancelled", "cancelled", "")
@@ -92,7 +88,7 @@ async def inbox(bus: Bus, run: str, tenant: str = "default") -> CancelRequested 
 
 
 async def test_a_cancel_is_stored_for_the_planner(served: Served, bus: Bus, writer: Writer) -> None:
-    """For a queued run as for a running one; the reason is optional, and so is the body."""
+    """For a queued run as for a running one; the reason is optional, and so is the body. A wrong one is refused."""
     await writer.open()
     asked = (await served.http.post("/v1/runs", json={"query": "x"})).json()["run_id"]
     for run, state in ((writer.run, "running"), (asked, "queued")):
@@ -102,6 +98,8 @@ async def test_a_cancel_is_stored_for_the_planner(served: Served, bus: Bus, writ
         assert cancel is not None
         assert cancel.reason == "enough"
         assert (await served.http.post(f"/v1/runs/{run}/cancel")).status_code == 202
+    for body in ({"why": "x"}, {"reason": 1}, {"reason": "x" * 1001}):
+        assert (await served.http.post(f"/v1/runs/{writer.run}/cancel", json=body)).status_code == 422
 
 
 async def test_a_cancel_after_the_end_changes_nothing(served: Served, bus: Bus, writer: Writer) -> None:
@@ -109,19 +107,9 @@ async def test_a_cancel_after_the_end_changes_nothing(served: Served, bus: Bus, 
     await writer.open()
     await writer.done("answer")
     answer = await served.http.post(f"/v1/runs/{writer.run}/cancel", json={})
-    assert (answer.status_code, answer.json()["status"], answer.json()["payload"]["raw_answer"]) == (
-        200,
-        "done",
-        "answer",
-    )
+    assert (answer.status_code, answer.json()["status"]) == (200, "done")
+    assert answer.json()["payload"]["raw_answer"] == "answer"
     assert await inbox(bus, writer.run) is None
-
-
-async def test_a_cancel_with_a_wrong_body_is_refused(served: Served, writer: Writer) -> None:
-    """The field is named."""
-    await writer.open()
-    for body in ({"why": "x"}, {"reason": 1}, {"reason": "x" * 1001}):
-        assert (await served.http.post(f"/v1/runs/{writer.run}/cancel", json=body)).status_code == 422
 
 
 async def test_the_pauses_of_a_run_are_shown_as_long_as_they_are_open(served: Served, writer: Writer) -> None:
