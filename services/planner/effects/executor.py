@@ -60,7 +60,7 @@ async def handle(parts: Parts, address: Address, incoming: Incoming, time_slice:
         async with lock:
             run = await parts.logs.load(address, fresh=fresh)
             read_at = time.monotonic() if fresh else read_at
-            effects.store_spending_soon(run)
+            effects.spent.store_soon(run)
             if incoming.is_first and "" < run.last_handling.get(incoming.owner, "") < incoming.attempt_token:
                 # Its process was stopped before it began. Meanwhile another one has handled the message, and may have
                 # acknowledged it.
@@ -123,7 +123,7 @@ class Effects:
         self._time_slice = time_slice
         self._dispatcher = Dispatcher(parts, address, time_slice)
         self._opening: bookkeeping.Opening | None = None
-        self._spent = bookkeeping.KeySpendingWriter(parts.bus, parts.key_spending)
+        self.spent = bookkeeping.KeySpendingWriter(parts.bus, parts.key_spending)
         self.is_state_new = not incoming.is_first
         """Whether the run has begun or ceased to wait, perhaps by an earlier handling that did not come to an end."""
 
@@ -198,10 +198,6 @@ class Effects:
             self._opening = bookkeeping.Opening(self._parts, self._address, run.started.request, run.started_at)
         return self._opening
 
-    def store_spending_soon(self, run: Run) -> None:
-        """Store what the run has spent for its API key, if the key has a budget."""
-        self._spent.store_soon(run)
-
     async def finish(self, run: Run) -> bool:
         """End all writes, which may take long: only what is decided afterwards may acknowledge the message.
 
@@ -209,7 +205,7 @@ class Effects:
         """
         if self._opening is not None and not await self._opening.end():
             self._opening = None  # It begins again if the handling goes on.
-        await self._spent.end()
+        await self.spent.end()
         if not self.is_state_new or run.request is None or run.terminal is not None:
             return False
         self.is_state_new = False

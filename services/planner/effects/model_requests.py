@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import structlog
 from nats.aio.msg import Msg
@@ -217,8 +217,9 @@ async def view_of(bus: Bus, pages: Pages, page: Page, started: RunStarted) -> tu
     try:
         reads = kind.reads_of(page)
         results = await asyncio.gather(*(_read(bus, started, each) for each in reads))
-        lost = [f"{each.tool}: {found.reason}" for each, found in zip(reads, results, strict=True) if _is_lost(found)]
-        shown = kind.shown(page, [None if _is_lost(each) else each for each in results])
+        found = zip(reads, results, strict=True)
+        lost = [f"{read.tool}: {each.reason}" for read, each in found if isinstance(each, Fault)]
+        shown = kind.shown(page, [None if isinstance(each, Fault) else each for each in results])
         # Raises for what no record can hold.
         PageView(page=page, context=shown.text, **_of_table(shown)).model_dump_json()
     except Exception as error:  # noqa: BLE001, a plug-in may raise anything
@@ -241,10 +242,6 @@ async def view_of(bus: Bus, pages: Pages, page: Page, started: RunStarted) -> tu
 
 def _of_table(shown: Shown) -> dict[str, Any]:
     return {"base_version": shown.base_version, "columns": shown.columns}
-
-
-def _is_lost(found: Any) -> TypeGuard[Fault]:
-    return isinstance(found, Fault)
 
 
 async def _read(bus: Bus, started: RunStarted, call: Read) -> Any:
@@ -283,11 +280,9 @@ class Prompts(Answerer):
         self._lock = asyncio.Lock()
 
     async def answer(self, message: Msg) -> None:
-        """Render a prompt, and send it."""
-        if len(self._answering) > MAX_WAITING:
+        """Render a prompt, and send it. What is no request of this version is not answered; it stops waiting."""
+        if len(self._answering) > MAX_WAITING or (asked := parsed(PromptRequested, message.data)) is None:
             return
-        if (asked := parsed(PromptRequested, message.data)) is None:
-            return  # Not from a service of this version; it stops waiting.
         async with self._lock:
             prompt = await self.rendered(asked)
         answer = PromptRendered(prompt=prompt, problem=None if prompt else "no_such_call")

@@ -257,14 +257,14 @@ class Sessions:
                 if answer and asked and (answer.run, answer.finished.call_id) == (asked.run, asked.call_id):
                     of_caller = answer
                 else:
-                    found.append(self._execute_for_tasks(address, session, each))
+                    found.append(self._execute(address, session, each))
         await asyncio.gather(*found)
         if of_caller is None:
             return None
         return await self._results.of_call(address.tenant, session, of_caller.run, of_caller.finished, of_caller.tasks)
 
-    async def _execute(  # noqa: C901, one case for each command
-        self, address: SessionAddress, session: Session, command: decide.Command
+    async def _execute(  # noqa: C901, PLR0912, one case for each command
+        self, address: SessionAddress, session: Session, command: decide.Command | task_commands.TaskCommand
     ) -> None:
         tenant = address.tenant
         match command:
@@ -290,14 +290,6 @@ class Sessions:
             case decide.Tell(run, message, about):
                 subject = subjects.control(tenant, run, f"session-{message.kind}-{about}")
                 await self._bus.publish_surely(subject, message, f"{about}.session-{message.kind}")
-            case _:
-                assert_never(command)
-
-    async def _execute_for_tasks(
-        self, address: SessionAddress, session: Session, command: task_commands.TaskCommand
-    ) -> None:
-        tenant = address.tenant
-        match command:
             case task_commands.StartTask(request, report_id):
                 # A report's `tool_context` is stored first: the task may end at once.
                 if report_id is not None and request.tool_context:
@@ -307,8 +299,8 @@ class Sessions:
                 finished = await self._results.of_call(tenant, session, run, finished, tasks)
                 subject = subjects.inbox(tenant, run, names.outcome_of(finished.call_id))
                 await self._bus.publish_surely(subject, finished, names.round_key(run, finished.call_id))
-            case task_commands.CancelTask(task_id, reason):
-                cancel = inbox.CancelRequested(reason=reason, session_id=session.session_id)
+            case task_commands.CancelTask(task_id):
+                cancel = inbox.CancelRequested(reason="the task was cancelled", session_id=session.session_id)
                 await self._execute(address, session, decide.Tell(task_id, cancel, task_id))
             case task_commands.RequestReport(report):
                 context = await self._runs.context(Address(tenant, report.report_id))

@@ -145,7 +145,13 @@ def plain(value: Any, depth: int = WIRE_DEPTH) -> Any:
         return {well_formed(str(key)): plain(item, depth - 1) for key, item in value.items()} if depth else None
     if isinstance(value, list | tuple):
         return [plain(item, depth - 1) for item in value] if depth else None
-    return _plain_scalar(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    return well_formed(str(value))
 
 
 def strings_in(value: Any) -> Iterator[str]:
@@ -155,16 +161,6 @@ def strings_in(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list | tuple):
         for each in (*value, *value.values()) if isinstance(value, dict) else value:
             yield from strings_in(each)
-
-
-def _plain_scalar(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode()
-    return well_formed(str(value))
 
 
 def canonical_json(value: Any) -> bytes:

@@ -170,23 +170,12 @@ def pause_view(run_id: str, paused: Paused, step_calls: Iterable[PlannedCall] = 
     plan: list[dict[str, Any]] = [
         {"call_id": call.call_id, "tool": call.tool, "args": call.args} for call in step_calls
     ]
-    return OpenPause(
-        pause_id=paused.pause_id or "",
-        run_id=run_id,
-        reason=paused.reason,
-        source=paused.source,
-        title=paused.title,
-        payload=paused.payload,
-        input_schema=paused.input_schema,
-        call_id=paused.call_id,
-        tool=paused.tool,
-        arguments=paused.arguments if paused.arguments is not None else arguments.get(paused.call_id or ""),
-        step=paused.step,
-        plan=plan if len(plan) > 1 else [],
-        rule=paused.rule,
-        revision=paused.revision,
-        token=paused.token,
-        expires_at=paused.until,
-        default=paused.default,
-        default_answer=paused.default_answer,
-    )
+    same = {name: getattr(paused, name) for name in OpenPause.model_fields.keys() & Paused.model_fields.keys()}
+    changed = {
+        "pause_id": paused.pause_id or "",
+        "run_id": run_id,
+        "arguments": paused.arguments if paused.arguments is not None else arguments.get(paused.call_id or ""),
+        "plan": plan if len(plan) > 1 else [],
+        "expires_at": paused.until,
+    }
+    return OpenPause(**same | changed)

@@ -169,17 +169,8 @@ class Background(Message):
         """Whether a run spawned this task, also where the task is settled and was dropped."""
         return task_id in self.tasks or task_id[:SPAWNED_DIGITS] in self.spawned.get(run, [])
 
-    def is_settled(self, group: Group) -> bool:
-        """Whether nobody waits for anything of a group."""
-        return (
-            group.has_ended
-            and not group.is_waited_for
-            and not group.awaits_decision
-            and all(report.group_id != group.group_id for report in self.reports)
-        )
-
     def settled_groups(self) -> list[Group]:
-        """Return the groups for which `is_settled` is true, those first that have been for the longest time."""
+        """Return the groups of which nobody waits for anything, those first that have been so for the longest time."""
         reporting = {report.group_id for report in self.reports}
         ended = (group for group in self.groups.values() if group.has_ended and group.group_id not in reporting)
         return [group for group in ended if not group.is_waited_for and not group.awaits_decision]

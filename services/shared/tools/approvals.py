@@ -114,17 +114,8 @@ def call_digest(
 
     Raises ValueError for arguments that are no JSON.
     """
-    return _digest(
-        {
-            "tenant": tenant,
-            "run": run,
-            "call_id": call_id,
-            "tool": tool,
-            "spec": spec,
-            "arguments": arguments,
-            "revision": revision,
-        }
-    )
+    call = {"tenant": tenant, "run": run, "call_id": call_id, "tool": tool, "spec": spec}
+    return _digest({**call, "arguments": arguments, "revision": revision})
 
 
 def pause_digest(tenant: str, run: str, pause_id: str, schema: dict[str, Any] | None, revision: int = 1) -> str:

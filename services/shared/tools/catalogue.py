@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable
+from typing import TypeVar
 
 import structlog
 from pydantic import ValidationError
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 from contracts.runs.inbox import CallFinished
 from contracts.tools.messages import LiveTool, ReadRequested, RefusedTool, ToolSpec
 from contracts.wire import keys, subjects
+from contracts.wire.base import Message
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
@@ -29,6 +31,7 @@ from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled, is_set_within
 
 logger = structlog.get_logger(__name__)
+T = TypeVar("T", bound=Message)
 
 READ_WAIT_S = 12.0
 """A little longer than a tool runner gives a tool."""
@@ -43,7 +46,7 @@ async def read(bus: Bus, asked: ReadRequested, wait_s: float = READ_WAIT_S) -> C
 _READ_BACK_S = 3.0
 _SETTLING_S = 10.0
 _MAX_PINNED_SPECS = 4096
-_REFUSED_TIMEOUT_S = 1.0
+_READ_NOW_S = 1.0
 _RESTART_S = 60.0
 """A tool that restarts is back within this time."""
 _EXPIRY_SLACK_S = 5.0
@@ -169,24 +172,20 @@ async def read_entries(bus: Bus, pattern: str) -> tuple[dict[str, Entry], dict[s
 
 async def refused_tools(bus: Bus) -> list[RefusedTool]:
     """Return the refused tools by name, as the catalogue has them now; none while NATS is unavailable."""
-    found = {}
-    with contextlib.suppress(BusError, TimeoutError):
-        async with asyncio.timeout(_REFUSED_TIMEOUT_S):
-            entries, _ = await read_entries(bus, keys.refused_tool.all)
-            for entry in entries.values():
-                if (refused := entry.parsed(RefusedTool)) is not None:
-                    found[refused.name] = refused
-    return [found[name] for name in sorted(found)]
+    return sorted(await _read_now(bus, keys.refused_tool.all, RefusedTool), key=lambda tool: tool.name)
 
 
 async def instances(bus: Bus) -> dict[str, int]:
     """Return how many processes announce each tool; none while NATS is unavailable."""
+    return {tool.name: tool.instances for tool in await _read_now(bus, keys.live_tool.all, LiveTool)}
+
+
+async def _read_now(bus: Bus, pattern: str, kind: type[T]) -> list[T]:
     with contextlib.suppress(BusError, TimeoutError):
-        async with asyncio.timeout(_REFUSED_TIMEOUT_S):
-            entries, _ = await read_entries(bus, keys.live_tool.all)
-            found = (entry.parsed(LiveTool) for entry in entries.values())
-            return {tool.name: tool.instances for tool in found if tool is not None}
-    return {}
+        async with asyncio.timeout(_READ_NOW_S):
+            entries, _ = await read_entries(bus, pattern)
+            return [found for entry in entries.values() if (found := entry.parsed(kind)) is not None]
+    return []
 
 
 def _parsed(key: str, data: bytes) -> ToolSpec | None:

@@ -39,10 +39,9 @@ class AnswerCall:
 
 @dataclass(frozen=True, slots=True)
 class CancelTask:
-    """Cancel the run of a task."""
+    """Cancel the run of a task, since the task was cancelled."""
 
     task_id: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,6 @@ class TellRun:
 
 
 TaskCommand = StartTask | AnswerCall | CancelTask | RequestReport | DropReportContext | SetGroupTimer | TellRun
-
-CANCELLED = "the task was cancelled"
 
 
 def commands(
@@ -128,7 +125,7 @@ def _of_spawn(session: Session, call: SessionTaskCalled) -> list[TaskCommand]:
         has_report = gives_context and reports.may_follow(group)
         found.insert(0, StartTask(call.child, report_id if has_report else None))
     if task.is_cancelling or session.is_deleting:
-        found.append(CancelTask(task.task_id, CANCELLED))
+        found.append(CancelTask(task.task_id))
     if task.task_id == group.group_id and group.timeout_at is not None and not group.has_ended:
         found.append(SetGroupTimer("group", group.group_id, group.timeout_at))
     if group.waiter is not None and group.is_waited_for and group.waiter.call_id == call.call_id:
@@ -184,7 +181,7 @@ def _of_target(session: Session, cause: SessionTaskCalled | SessionTaskControl) 
 
 def _cancels(session: Session, group: Group) -> list[TaskCommand]:
     tasks = session.background.tasks_of(group)
-    return [CancelTask(task.task_id, CANCELLED) for task in tasks if task.is_cancelling]
+    return [CancelTask(task.task_id) for task in tasks if task.is_cancelling]
 
 
 def _of_end(session: Session, cause: SessionRunEnded) -> list[TaskCommand]:
@@ -203,7 +200,7 @@ def _of_end(session: Session, cause: SessionRunEnded) -> list[TaskCommand]:
     for each in [background.groups[group_id] for group_id in background.groups if group_id in own]:
         found += [item for item in _of_group(session, each) if not isinstance(item, AnswerCall)]
     spawned = [each for each in background.tasks.values() if each.run == run and each.is_cancelling]
-    return [*found, *(CancelTask(each.task_id, CANCELLED) for each in spawned)]
+    return [*found, *(CancelTask(each.task_id) for each in spawned)]
 
 
 def _of_group(session: Session, group: Group, of_task: str | None = None) -> list[TaskCommand]:
@@ -224,7 +221,8 @@ def _of_group(session: Session, group: Group, of_task: str | None = None) -> lis
         for report in session.background.reports
         if report.group_id == group.group_id and (group.has_ended or of_task is None or of_task in report.tasks)
     ]
-    if group.report != "none" and not reports.may_follow(group) and session.background.is_settled(group):
+    gets_none = group.report != "none" and not reports.may_follow(group)
+    if gets_none and any(each is group for each in session.background.settled_groups()):
         tasks = [task for task in session.background.tasks_of(group) if not task.is_reported]
         ids = {reports.report_id(session.session_id, group, task.task_id) for task in tasks}
         found += [DropReportContext(each) for each in sorted(ids)]
