@@ -1,4 +1,4 @@
-"""What docs/planner.md shows is true."""
+"""What docs/planner.md and docs/tasks.md show is true."""
 
 import json
 import re
@@ -17,12 +17,12 @@ from services.planner.run.calls.joins import SOURCES
 from services.planner.settings import PlannerSettings
 from tests.support.documents import blocks, in_code, rows, text_of
 
-PAGE = "planner.md"
+PAGE, TASKS = "planner.md", "tasks.md"
 TEXT = text_of(PAGE)
 TOOLS = frozenset({"look"})
 
 
-@pytest.mark.parametrize("block", blocks(PAGE, "json"))
+@pytest.mark.parametrize("block", [*blocks(PAGE, "json"), *blocks(TASKS, "json")])
 @pytest.mark.parametrize("action_format", ["auto", "unified"])
 def test_every_action_is_one(block: str, action_format: events.ActionFormat) -> None:
     """In every format."""
@@ -81,14 +81,7 @@ def test_the_agents_file_is_one() -> None:
     assert agents["analyst"].limits["grace_s"] == 600
     shown = {field for entry in entries.values() for field in entry}
     assert shown <= set(Agent.model_fields)
-    assert {
-        "strategy",
-        "system_prompt",
-        "skills",
-        "tools",
-        "limits",
-        "reflection",
-        "models",
-        "fallbacks",
-        "vision_context",
-    } <= shown
+    named = {"strategy", "system_prompt", "skills", "tools", "limits", "reflection", "models", "fallbacks"}
+    assert named | {"vision_context"} <= shown
+    for block in blocks(TASKS, "toml"):
+        assert any(agent.tasks is not None for agent in parse_agents(tomllib.loads(block)).values())

@@ -1,18 +1,26 @@
-"""Which tools a run gets: the agent's, those that its request names, at most those of its API key."""
+"""What a request comes to in a deployment: which tools and tasks its run has, and which models there are."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from contracts.artifacts import ModelProfile
 from contracts.runs.requests import RunRequested
 from contracts.tools.messages import ToolSpec
+from contracts.wire import keys
 from contracts.wire.names import new_id
-from services.planner.agents import Agent, AgentTasks
+from services.messaging.connection import Bus
+from services.messaging.kv import Bucket
+from services.planner import resolution
+from services.planner.agents import Agent, AgentTasks, parse_agents
 from services.planner.errors import CannotOpen
 from services.planner.resolution import Deployment, max_characters
 from services.planner.settings import PlannerSettings
 from services.planner.strategies.registry import strategies_of
+from tests.support.run_services import MODEL
+from tests.support.waiting import wait_until
 
 LIVE = {name: ToolSpec(name=name) for name in ("add", "draw", "send")}
 AGENTS = {"default": Agent(), "painter": Agent(tools=["draw", "send", "frame"])}
@@ -101,3 +109,25 @@ def test_tasks_are_allowed_up_to_a_depth(changes: dict[str, Any], *, allowed: bo
 def test_a_conversation_has_half_of_a_small_context(model: str, characters: int) -> None:
     """Of a known one, and never more than the deployment allows."""
     assert max_characters(model, 400_000) == characters
+
+
+async def test_models_and_whether_they_take_images_are_in_the_catalogue(bus: Bus) -> None:
+    """Every model that the planner uses, with its agents; what is declared wins over LiteLLM's table."""
+    blind, name = "openai/blind", f"openai/{new_id()}"
+    agents = parse_agents({"painter": {"model": MODEL}, "writer": {"model": blind, "vision": "lenient"}})
+    support = resolution.VisionSupport(lambda model: model == blind, {MODEL: True, blind: False})
+    found = {profile.model: profile for profile in resolution.profiles(support, agents, MODEL, [name])}
+    own: dict[str, Any] = {"vision": {"writer": "lenient"}}
+    assert found[MODEL] == ModelProfile(model=MODEL, images="seen", agents=["default", "painter"], **own)
+    assert found[blind] == ModelProfile(model=blind, images="refused", agents=["writer"], **own)
+    assert found[name] == ModelProfile(model=name, images="refused", **own)
+    publishing = asyncio.create_task(resolution.publish_profiles(bus, [found[name]]))
+    try:
+
+        async def is_there() -> bool:
+            kept = await Bucket(bus, keys.CATALOGUE_BUCKET).get(keys.model_key(name))
+            return kept.parsed(ModelProfile) == found[name]
+
+        await wait_until(is_there, what="the profile is in the catalogue")
+    finally:
+        publishing.cancel()
