@@ -92,6 +92,16 @@ async def delete(bus: Bus, writer: Writer) -> int:
     return await bus.publish(f"$KV.runs.{keys.run_deletion(writer.tenant, writer.run)}", body)
 
 
+async def only_marks_are_left(bus: Bus, run: str, what: str) -> None:
+    """Return once all that is stored of a run says that it was deleted."""
+    marks = {f"$KV.runs.deleted.default.{run}", subjects.log("default", run)}
+
+    async def are_left() -> bool:
+        return await traces(bus, run) == marks
+
+    await wait_until(are_left, what=what)
+
+
 async def test_nothing_is_left_but_that_it_was_deleted(store: Store) -> None:
     """Only the mark of the deletion stays for a day. Another run's artifact with the same bytes stays."""
     writer, other = await a_run(store), await a_run(store)
@@ -100,12 +110,7 @@ async def test_nothing_is_left_but_that_it_was_deleted(store: Store) -> None:
     assert len(mine) == 2
     await delete(store.bus, writer)
     await Deletions(store.bus, **FOR_NOW).check()
-    mark = {f"$KV.runs.deleted.default.{writer.run}", subjects.log("default", writer.run)}
-
-    async def only_marks_are_left() -> bool:
-        return await traces(store.bus, writer.run) == mark
-
-    await wait_until(only_marks_are_left, what="the store has seen to its lists")
+    await only_marks_are_left(store.bus, writer.run, "the store has seen to its lists")
     last = await store.bus.last("RUNS", subjects.log("default", writer.run))
     assert last is not None
     assert (last.headers or {})[EVENTS_HEADER] == "deleted"
@@ -151,12 +156,7 @@ async def test_a_planner_may_die_at_every_step(store: Store, monkeypatch: pytest
                 await check()
             died = left < 0
         await check()
-        run = writer.run
-
-        async def only_marks_are_left(run: str = run) -> bool:
-            return await traces(store.bus, run) == {f"$KV.runs.deleted.default.{run}", subjects.log("default", run)}
-
-        await wait_until(only_marks_are_left, what=f"all is gone although the planner died at step {steps}")
+        await only_marks_are_left(store.bus, writer.run, f"all is gone although the planner died at step {steps}")
         steps += 3
     assert steps > 20
 

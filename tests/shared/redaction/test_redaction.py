@@ -1,4 +1,4 @@
-"""What the model sees of a tool's result: in doubt a field is hidden. And the sources that it names."""
+"""What the model sees of a tool's result: in doubt a field is hidden. Its sources, and its artifacts by path."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import pytest
 
 from contracts.runs.payload import Source
 from services.shared.redaction.annotations import MAX_DEPTH
-from services.shared.redaction.separation import TEXT_CHARACTERS, extract_sources, separate
+from services.shared.redaction.separation import TEXT_CHARACTERS, dotted, extract_sources, restore, separate
+from services.shared.redaction.stored_values import as_reference
 
 HIDDEN = "<artifact:str size=4B>"
 BLOB = {"type": "string", "artifact": True}
@@ -106,3 +107,57 @@ def test_sources_stay_light_enough_for_a_message() -> None:
     found = extract_sources([{"title": f"{number} " + "x" * 10_000} for number in range(1_000)], {"items": HIT})
     assert 20 < len(found) < 40
     assert all(len(source.title) == TEXT_CHARACTERS + 1 for source in found)
+
+
+REF = {
+    "artifact_id": "0" * 32,
+    "mime_type": "application/json",
+    "size": 43_000,
+    "sha256": "a" * 64,
+    "json_type": "dict",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (("chart",), "chart"),
+        (("items", 0, "blob"), "items[0].blob"),
+        ((0, 1), "[0][1]"),
+        (("files", "report.pdf", "blob"), 'files["report.pdf"].blob'),
+        (("a.b",), '["a.b"]'),
+        (("a b",), "a b"),
+        (("",), '[""]'),
+        (("$",), '["$"]'),
+        (("it[0]", "x"), '["it[0]"].x'),
+        ((), "$"),
+    ],
+)
+def test_a_path_has_one_name(path: tuple[str | int, ...], name: str) -> None:
+    """Quoted where it would be ambiguous; no two paths share a name."""
+    assert dotted(path) == name
+
+
+def test_artifacts_return_to_their_places_by_value_or_by_reference() -> None:
+    """A placeholder that nobody knows stays."""
+    observation = {
+        "n": 1,
+        "chart": "<artifact:dict size=42KB>",
+        "rows": [{"b": "<artifact:str size=3B>"}],
+        "gone": "<artifact:int>",
+    }
+    restored = restore(observation, {"chart": REF, "rows[0].b": "abc"})
+    assert restored == {"n": 1, "chart": REF, "rows": [{"b": "abc"}], "gone": "<artifact:int>"}
+    ref = as_reference(REF)
+    assert ref is not None
+    assert restore("<artifact:dict size=42KB>", {"$": ref}) == REF
+
+
+@pytest.mark.parametrize(
+    "change", [{"artifact_id": "x"}, {"sha256": "A" * 64}, {"size": -1}, {"size": "many"}, {"json_type": "tree"}]
+)
+def test_what_does_not_have_the_shape_is_no_reference(change: dict[str, Any]) -> None:
+    """Every field is checked, and none may be missing but those that say more."""
+    assert as_reference(REF) is not None
+    assert as_reference(REF | change) is None
+    assert (as_reference({key: REF[key] for key in REF.keys() - change}) is None) == ("json_type" not in change)
