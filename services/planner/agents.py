@@ -12,18 +12,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator
 
 from contracts.artifacts import VisionContextPolicy, VisionMode
+from contracts.runs import requests
 from contracts.runs.events import ActionFormat, ActionTransport, FollowupMode, Reflection
 from contracts.runs.pauses import ApprovalRule
-from contracts.runs.requests import (
-    DEFAULT_STRATEGY,
-    MODEL_NAME,
-    LimitsInput,
-    Memory,
-    MemoryInput,
-    RequestedEffort,
-    RunLimits,
-    StrategyName,
-)
 from contracts.sessions.tasks import TaskPolicy
 from contracts.wire.faults import describe
 from services.planner.run.people.input_rules import InputRule
@@ -37,7 +28,7 @@ SUMMARY_AGENT = "runwire.summary"
 
 AgentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=MODEL_NAME)]
+ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=requests.MODEL_NAME)]
 
 
 class InvalidAgents(ValueError):
@@ -72,7 +63,9 @@ class Agent(BaseModel):
     )
     skills: list[str] = Field(default_factory=list, description="short instructions, each shown under the guidance")
     tools: list[ToolName] | None = Field(default=None, description="names of the tools that it may use; None: all")
-    strategy: StrategyName = Field(default=DEFAULT_STRATEGY, description="`react`, `planned` or `chat`")
+    strategy: requests.StrategyName = Field(
+        default=requests.DEFAULT_STRATEGY, description="`react`, `planned` or `chat`"
+    )
     model: ModelName | None = Field(default=None, description="the model that its runs use")
     fallbacks: list[ModelName] | None = Field(
         default=None, description="called in this order when the model fails; None: the deployment's"
@@ -80,7 +73,9 @@ class Agent(BaseModel):
     models: list[ModelName] = Field(
         default_factory=list, description="main models among which a triage chooses; empty: `model` alone"
     )
-    reasoning_effort: RequestedEffort | None = Field(default=None, description="`low`, `medium`, `high` or `auto`")
+    reasoning_effort: requests.RequestedEffort | None = Field(
+        default=None, description="`low`, `medium`, `high` or `auto`"
+    )
     reflection: Reflection | None = Field(default=None, description="a critique of the answer before the run ends")
     action_format: ActionFormat | None = Field(
         default=None, description="the form of actions that the prompt asks for; None: the deployment's"
@@ -119,15 +114,15 @@ class Agent(BaseModel):
     @field_validator("limits")
     @classmethod
     def _known_limits(cls, value: dict[str, Any]) -> dict[str, Any]:
-        limits = LimitsInput.model_validate(value).model_dump(exclude_unset=True)
-        RunLimits.model_validate(limits)  # Checks which of them may be null.
+        limits = requests.LimitsInput.model_validate(value).model_dump(exclude_unset=True)
+        requests.RunLimits.model_validate(limits)  # Checks which of them may be null.
         return limits
 
     @field_validator("memory")
     @classmethod
     def _known_memory(cls, value: dict[str, Any]) -> dict[str, Any]:
-        memory = MemoryInput.model_validate(value).model_dump(exclude_unset=True)
-        Memory.model_validate(memory)  # Checks which of them may be null.
+        memory = requests.MemoryInput.model_validate(value).model_dump(exclude_unset=True)
+        requests.Memory.model_validate(memory)  # Checks which of them may be null.
         return memory
 
 

@@ -133,19 +133,10 @@ def test_marks_are_read_and_applied_in_bounded_work() -> None:
 LEAVES = st.sampled_from(
     [{"type": "string"}, {"type": "object"}, {"required": ["x"]}, {"artifact": True}, True, {"pattern": "^(a+)+$"}]
 )
-KEYWORDS: tuple[str, ...] = (
-    "anyOf",
-    "oneOf",
-    "allOf",
-    "not",
-    "if",
-    "properties",
-    "patternProperties",
-    "additionalProperties",
-    "items",
-    "contains",
+KEYWORDS = (
+    *("anyOf", "oneOf", "allOf", "not", "if", "properties", "patternProperties", "additionalProperties", "items"),
+    *("contains", "prefixItems", "propertyNames", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems"),
 )
-KEYWORDS += ("prefixItems", "propertyNames", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems")
 
 
 @st.composite

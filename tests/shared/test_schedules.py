@@ -11,17 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contracts.sessions.schedules import Schedule
-from services.shared.schedules import (
-    Firing,
-    checked_cron,
-    firing,
-    local_time,
-    moment_from_text,
-    moment_of,
-    moments_after,
-    newest_until,
-    zone_of,
-)
+from services.shared import schedules
 from tests.planner.upkeep.written import HOUR_MS, MINUTE_MS, schedule_of
 
 ZONES = [
@@ -37,7 +27,7 @@ RANGES = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 7)]
 @cache
 def changes(name: str) -> list[int]:
     """The moments from 2000 to 2037 at which the clocks of a zone change; without any, a single day."""
-    zone = zone_of(name)
+    zone = schedules.zone_of(name)
     found, at = [], datetime(2000, 1, 1, tzinfo=UTC)
     while at.year < 2037:
         after = at + timedelta(days=1)
@@ -81,9 +71,9 @@ def names(cron: str, local: datetime) -> bool:
 def walked(cron: str, zone: ZoneInfo, after: int, until: int) -> list[int]:
     """The moments of an expression in a span, by looking at every minute."""
     found = []
-    before = local_time(after, zone).replace(tzinfo=None)
+    before = schedules.local_time(after, zone).replace(tzinfo=None)
     for at in range(after + MINUTE, until + 1, MINUTE):
-        aware = local_time(at, zone)
+        aware = schedules.local_time(at, zone)
         local = aware.replace(tzinfo=None)
         skipped, minute = [], before + timedelta(minutes=1)
         while minute < local:
@@ -115,16 +105,16 @@ def crons(draw: st.DrawFn) -> str:
 @example("0 12 * * *", "Pacific/Apia", 4, 100)
 def test_the_moments_are_those_of_a_walk_over_every_minute(cron: str, name: str, number: int, minutes: int) -> None:
     """Each once, in order, from any moment before a change of the clocks to a day after it; and backwards."""
-    zone = zone_of(name)
+    zone = schedules.zone_of(name)
     change = changes(name)[number % len(changes(name))]
     after = change - minutes * MINUTE
     until = change + DAY + 2 * HOUR
     expected = walked(cron, zone, after, until)
-    assert [*takewhile(lambda at: at <= until, moments_after(cron, zone, after))] == expected
+    assert [*takewhile(lambda at: at <= until, schedules.moments_after(cron, zone, after))] == expected
     for now in (change - MINUTE, change, change + 30 * MINUTE, change + HOUR, change + 2 * HOUR, until):
         until_now = [at for at in expected if at <= now]
         if until_now:
-            assert newest_until(cron, zone, now) == until_now[-1]
+            assert schedules.newest_until(cron, zone, now) == until_now[-1]
 
 
 @pytest.mark.parametrize(
@@ -144,31 +134,31 @@ def test_the_moments_are_those_of_a_walk_over_every_minute(cron: str, name: str,
 def test_a_local_time_is_one_moment(zone: str, local: str, moment: str) -> None:
     """One that does not exist: the next minute that does. One that exists twice: the first."""
     wanted = int(datetime.fromisoformat(moment).timestamp() * 1000)
-    assert moment_of(datetime.fromisoformat(local), zone_of(zone)) == wanted
-    assert moment_from_text(local, zone_of(zone)) == wanted
-    assert moment_from_text(moment, zone_of(zone)) == wanted
+    assert schedules.moment_of(datetime.fromisoformat(local), schedules.zone_of(zone)) == wanted
+    assert schedules.moment_from_text(local, schedules.zone_of(zone)) == wanted
+    assert schedules.moment_from_text(moment, schedules.zone_of(zone)) == wanted
 
 
 @pytest.mark.parametrize("fraction", ["", ".000999", ".000123456789"])
 def test_a_time_is_read_in_every_form_of_rfc_3339(fraction: str) -> None:
     """Either case, and any number of digits after the second."""
-    wanted = moment_from_text("2027-10-31T02:30:00+00:00", None)
+    wanted = schedules.moment_from_text("2027-10-31T02:30:00+00:00", None)
     for text in (f"2027-10-31T02:30:00{fraction}Z", f"2027-10-31t02:30:00{fraction}z"):
-        assert moment_from_text(text, None) == wanted
+        assert schedules.moment_from_text(text, None) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "now", "2026-12-01", "2026-12-01T09:00:00+25:00", "2026-13-01T09:00Z", "12:00Z"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     """With the reason."""
     with pytest.raises(ValueError, match="time"):
-        moment_from_text(text, zone_of("UTC"))
+        schedules.moment_from_text(text, schedules.zone_of("UTC"))
 
 
 @pytest.mark.parametrize("name", ["", "Europe", "Europe/Atlantis", "../zones", "/etc/localtime", "zones"])
 def test_an_unknown_zone_is_refused(name: str) -> None:
     """Also what is a file, and no zone."""
     with pytest.raises(ValueError, match="time zone"):
-        zone_of(name)
+        schedules.zone_of(name)
 
 
 @given(st.text("0123456789*,-/#?LWMONJAN @²", max_size=20))
@@ -176,10 +166,10 @@ def test_any_text_is_a_cron_expression_or_refused(text: str) -> None:
     """With one reason, and no other error; what is taken has a time, or none in 50 years."""
     for cron in (text, f"{text} * * * *", f"0 0 {text} * *", f"0 0 * * {text}"):
         try:
-            checked_cron(cron)
+            schedules.checked_cron(cron)
         except ValueError:
             continue
-        next(moments_after(cron, zone_of("UTC"), 1_790_000_000_000), None)
+        next(schedules.moments_after(cron, schedules.zone_of("UTC"), 1_790_000_000_000), None)
 
 
 NOON = int(datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp() * 1000)
@@ -194,7 +184,7 @@ def hourly(**fields: Any) -> Schedule:
 @pytest.mark.parametrize("late_ms", [-5000, 0, 1, MINUTE_MS])
 def test_a_fire_time_that_has_come_starts_a_run(missed: str, late_ms: int) -> None:
     """Also where the clock of the planner is behind."""
-    assert firing(hourly(missed=missed), NOON, NOON + late_ms) == Firing(NOON, NOON + HOUR_MS)
+    assert schedules.firing(hourly(missed=missed), NOON, NOON + late_ms) == schedules.Firing(NOON, NOON + HOUR_MS)
 
 
 def test_a_missed_fire_time_is_skipped_or_started_once() -> None:
@@ -202,5 +192,5 @@ def test_a_missed_fire_time_is_skipped_or_started_once() -> None:
     for hours in range(4):
         newest = NOON + hours * HOUR_MS
         now = newest + MINUTE_MS + 1
-        assert firing(hourly(missed="skip"), NOON, now) == Firing(None, newest + HOUR_MS)
-        assert firing(hourly(missed="run_once"), NOON, now) == Firing(newest, newest + HOUR_MS)
+        assert schedules.firing(hourly(missed="skip"), NOON, now) == schedules.Firing(None, newest + HOUR_MS)
+        assert schedules.firing(hourly(missed="run_once"), NOON, now) == schedules.Firing(newest, newest + HOUR_MS)

@@ -13,17 +13,9 @@ from weakref import WeakValueDictionary
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
+from contracts.sessions import records
 from contracts.sessions.proposals import ProposalApplying
-from contracts.sessions.records import (
-    CHECKPOINT_EVERY,
-    CHECKPOINT_HEADER,
-    DELETED_TTL_S,
-    MAX_REMEMBERED_S,
-    KnownSessionEvent,
-    RunQueued,
-    RunsForgotten,
-    SessionRecord,
-)
+from contracts.sessions.records import SessionRecord
 from contracts.sessions.tasks import Reported, TaskSpawned
 from contracts.wire import keys, subjects
 from contracts.wire.names import unix_ms
@@ -99,7 +91,7 @@ class SessionLogs:
         return self._keep(address, await self._folded(session, tail))
 
     async def append(
-        self, address: SessionAddress, session: Session, by: str, events: Sequence[KnownSessionEvent]
+        self, address: SessionAddress, session: Session, by: str, events: Sequence[records.KnownSessionEvent]
     ) -> Session | None:
         """Write a record after the newest known one, and return the session after it; None: another record came first.
 
@@ -109,7 +101,7 @@ class SessionLogs:
         if written is None:
             await self.load(address, from_leader=True)
             return None
-        if written.exists and written.records >= CHECKPOINT_EVERY:
+        if written.exists and written.records >= records.CHECKPOINT_EVERY:
             written = await self._with_checkpoint(address, written) or written
         return self._keep(address, written)
 
@@ -119,7 +111,7 @@ class SessionLogs:
         while trimmed is None and session.exists and not session.is_deleting and checkpoint(session) is not None:
             named = [*(await self.runs(address, session)).items()][: MAX_OLDER_RUNS + 1]
             session = session.model_copy(update={"older_runs": dict(named)})
-            trimmed = await self._with_checkpoint(address, session, RunsForgotten(runs=[]))
+            trimmed = await self._with_checkpoint(address, session, records.RunsForgotten(runs=[]))
             session = trimmed or await self.load(address, from_leader=True)
         if trimmed is not None:
             self._keep(address, trimmed)
@@ -134,7 +126,7 @@ class SessionLogs:
         for record in await self.whole(address):
             for event in record.events:
                 match event:
-                    case RunQueued():
+                    case records.RunQueued():
                         runs[event.run] = event.requested_at or record.at
                     case TaskSpawned():
                         runs[event.task_id] = event.requested_at
@@ -142,7 +134,7 @@ class SessionLogs:
                         runs[event.job] = None
                     case Reported():
                         runs[event.report_id] = None  # It may never have joined the session.
-                    case RunsForgotten():
+                    case records.RunsForgotten():
                         runs = {run: at for run, at in runs.items() if run not in event.runs}
         return runs
 
@@ -152,7 +144,7 @@ class SessionLogs:
         await self._bus.api(f"STREAM.PURGE.{subjects.SESSIONS}", body)
 
     async def _with_checkpoint(
-        self, address: SessionAddress, session: Session, *more: KnownSessionEvent
+        self, address: SessionAddress, session: Session, *more: records.KnownSessionEvent
     ) -> Session | None:
         """Write a checkpoint; None: another record came first, or the state is too large for one."""
         state = checkpoint(session)
@@ -183,9 +175,9 @@ class SessionLogs:
 
     async def _write(self, address: SessionAddress, session: Session, record: SessionRecord) -> Session | None:
         subject = subjects.session_log(*address)
-        headers = {EVENTS_HEADER: record.types(), CHECKPOINT_HEADER: str(session.checkpoint_seq)}
+        headers = {EVENTS_HEADER: record.types(), records.CHECKPOINT_HEADER: str(session.checkpoint_seq)}
         if record.types() == "deleted":
-            headers["Nats-TTL"] = str(DELETED_TTL_S)
+            headers["Nats-TTL"] = str(records.DELETED_TTL_S)
         data = record.model_dump_json().encode()
         try:
             sequence = await guarded_write.write(self._bus, subject, data, Guard(subject, session.seq), headers=headers)
@@ -202,7 +194,7 @@ class SessionLogs:
 
     def _cached(self, address: SessionAddress) -> Session | None:
         at, session = self._sessions.get(address, (0, None))
-        return session if unix_ms() - at < MAX_REMEMBERED_S * 1000 else None
+        return session if unix_ms() - at < records.MAX_REMEMBERED_S * 1000 else None
 
     async def _folded(self, session: Session, stored: Sequence[Msg]) -> Session:
         for message in stored:

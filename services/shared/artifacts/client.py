@@ -22,15 +22,7 @@ from nats.aio.msg import Msg
 from pydantic import ValidationError
 
 from contracts import artifacts
-from contracts.artifacts import (
-    ARTIFACT_HEADER,
-    ArtifactPage,
-    ArtifactRef,
-    HeadArtifact,
-    JsonType,
-    PutArtifact,
-    StoredArtifact,
-)
+from contracts.artifacts import ArtifactRef
 from contracts.wire import subjects
 from contracts.wire.base import CHUNK_BYTES, MAX_PUT_BYTES, Message
 from contracts.wire.faults import describe
@@ -107,7 +99,7 @@ class Download:
 
 
 MessageT = TypeVar("MessageT", bound=Message)
-HeadT = TypeVar("HeadT", bound=HeadArtifact)
+HeadT = TypeVar("HeadT", bound=artifacts.HeadArtifact)
 
 Assembled = str | bytes | list[Any] | ArtifactRef
 """The value of an assembled stream."""
@@ -128,7 +120,7 @@ class Description(TypedDict, total=False):
     namespace: str | None
     filename: str | None
     mime_type: str | None
-    json_type: JsonType | None
+    json_type: artifacts.JsonType | None
     items: int | None
     artifact_type: str | None
     own_id: str | None
@@ -178,7 +170,7 @@ class ArtifactClient:
         """
         async with source_of(data, limit) as source:
             put = _message(
-                PutArtifact,
+                artifacts.PutArtifact,
                 tenant=tenant,
                 artifact_id=artifact_id or new_id(),
                 size=source.size,
@@ -192,7 +184,7 @@ class ArtifactClient:
             if put.size > MAX_PUT_BYTES:
                 ref, warning = await self._requests.until_answered(lambda: upload(self._requests, put, source))
             else:
-                body, headers = await source.read(0, put.size), {ARTIFACT_HEADER: header_value(put)}
+                body, headers = await source.read(0, put.size), {artifacts.ARTIFACT_HEADER: header_value(put)}
                 answer = await self._requests.until_answered(
                     lambda: self._requests.send(subjects.artifact_put(), body, headers)
                 )
@@ -235,7 +227,7 @@ class ArtifactClient:
 
         async def once() -> tuple[ArtifactRef, bytes]:
             answer = await self._requests.send(subjects.artifact_get(), body)
-            ref = ArtifactRef.model_validate_json((answer.headers or {}).get(ARTIFACT_HEADER, ""))
+            ref = ArtifactRef.model_validate_json((answer.headers or {}).get(artifacts.ARTIFACT_HEADER, ""))
             if len(answer.data) != max(0, min(length, ref.size - offset)):
                 raise StorageUnavailable("the artifact store sent fewer bytes than it has")
             return ref, answer.data
@@ -244,20 +236,22 @@ class ArtifactClient:
 
     async def head(
         self, tenant: str, artifact_id: str, *, session: str | None = None, run: str | None = None
-    ) -> StoredArtifact:
+    ) -> artifacts.StoredArtifact:
         """Return the metadata of an artifact."""
-        request = _lookup(HeadArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run)
-        return await self._requests.answered(subjects.artifact_head(), request, StoredArtifact)
+        request = _lookup(
+            artifacts.HeadArtifact, tenant=tenant, artifact_id=artifact_id, session_id=session, run_id=run
+        )
+        return await self._requests.answered(subjects.artifact_head(), request, artifacts.StoredArtifact)
 
     async def list(
         self, tenant: str, *, session: str | None = None, run: str | None = None, **wanted: Unpack[Wanted]
-    ) -> ArtifactPage:
+    ) -> artifacts.ArtifactPage:
         """Return a page of a session's or run's artifacts, the oldest first; faster with both given.
 
         With `own_id`: what this id of a tool names, one artifact for each tool that gave it, the newest first.
         """
         request = _message(artifacts.ListArtifacts, tenant=tenant, session_id=session, run_id=run, **wanted)
-        return await self._requests.answered(subjects.artifact_list(), request, ArtifactPage)
+        return await self._requests.answered(subjects.artifact_list(), request, artifacts.ArtifactPage)
 
     async def delete_all(self, tenant: str, *, run: str | None = None, session: str | None = None) -> None:
         """Delete the artifacts and images of a run, or of a session. Idempotent."""
@@ -314,7 +308,7 @@ class ArtifactClient:
         return value
 
 
-async def upload(requests: StoreRequests, put: PutArtifact, source: Source) -> tuple[ArtifactRef, str | None]:
+async def upload(requests: StoreRequests, put: artifacts.PutArtifact, source: Source) -> tuple[ArtifactRef, str | None]:
     """Send the bytes in chunks, a window of them at a time, once. Return their reference and a warning, or None.
 
     While a chunk waits for its reply, it is checked now and then that the store still has it. Raises a kind of

@@ -9,22 +9,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.runs.events import (
-    TERMINAL,
-    Asked,
-    Called,
-    Cancelled,
-    Done,
-    Error,
-    Observed,
-    Paused,
-    PlannedCall,
-    Resumed,
-    RunEvent,
-    Step,
-    TasksPaused,
-    Terminal,
-)
+from contracts.runs import events as facts
 from contracts.runs.pauses import OpenPause
 from contracts.runs.payload import Reason
 from contracts.runs.requests import RunRequested, RunStatus, State, Waits
@@ -37,7 +22,7 @@ MAX_QUERY_CHARACTERS = 200
 def status_of(
     run_id: str,
     request: RunRequested | None,
-    end: Terminal | None,
+    end: facts.Terminal | None,
     *,
     state: State,
     waits: Waits | None = None,
@@ -62,18 +47,18 @@ def status_of(
         started_at=started_at,
         ended_at=ended_at,
         reason=_reason(end),
-        code=end.code if isinstance(end, Error) else None,
+        code=end.code if isinstance(end, facts.Error) else None,
         usage=end.usage if end else None,
     )
 
 
-def _reason(end: Terminal | None) -> Reason | None:
+def _reason(end: facts.Terminal | None) -> Reason | None:
     match end:
-        case Done():
+        case facts.Done():
             return end.reason
-        case Error():
+        case facts.Error():
             return "error"
-        case Cancelled():
+        case facts.Cancelled():
             return "cancelled"
     return None
 
@@ -82,7 +67,7 @@ def _reason(end: Terminal | None) -> Reason | None:
 class Waiting:
     """What a run waits for after the events that were taken."""
 
-    held: dict[str | None, Paused] = field(default_factory=dict)
+    held: dict[str | None, facts.Paused] = field(default_factory=dict)
     """The open pauses by id, in the order in which they were opened. The wait for a budget has no id."""
     of_tasks: dict[str, list[OpenPause]] = field(default_factory=dict)
     """By call: the open pauses of the tasks that it waits for, without what only the runs of the tasks hold."""
@@ -90,11 +75,11 @@ class Waiting:
     """Whether a model is called, or is about to be."""
     calls: set[str] = field(default_factory=set)
     """Calls without an outcome."""
-    step_calls: dict[int, list[PlannedCall]] = field(default_factory=dict)
+    step_calls: dict[int, list[facts.PlannedCall]] = field(default_factory=dict)
     """All calls of the newest step, by its number."""
 
     @property
-    def pauses(self) -> dict[str, Paused]:
+    def pauses(self) -> dict[str, facts.Paused]:
         """The open pauses by id, without the wait for a budget."""
         return {pause_id: paused for pause_id, paused in self.held.items() if pause_id is not None}
 
@@ -104,44 +89,44 @@ class Waiting:
         paused = {each.call_id for each in self.held.values()} | self.of_tasks.keys()
         return bool(self.held or self.of_tasks) and not self.is_deciding and self.calls <= paused
 
-    def take(self, event: RunEvent) -> None:
+    def take(self, event: facts.RunEvent) -> None:
         """Add the next event of the log."""
         match event:
-            case Paused():
+            case facts.Paused():
                 self.held[event.pause_id] = event
                 if event.call_id is None:
                     self.is_deciding = False
                 else:
                     self.calls.add(event.call_id)
-            case Resumed():
+            case facts.Resumed():
                 paused = self.held.pop(event.pause_id, None)
                 if any(event.pause_id == each.pause_id for pauses in self.of_tasks.values() for each in pauses):
                     self.of_tasks = without(self.of_tasks, {str(event.pause_id)})
                 elif paused is None or paused.call_id is None:
                     self.is_deciding = True  # Without a call, the model is called next.
-            case _ if event.type == "run_started" or event.type in TERMINAL:
+            case _ if event.type == "run_started" or event.type in facts.TERMINAL:
                 self.held, self.of_tasks, self.calls, self.step_calls = {}, {}, set(), {}
                 self.is_deciding = event.type == "run_started"
             case _:
                 self._take_work(event)
 
-    def _take_work(self, event: RunEvent) -> None:
+    def _take_work(self, event: facts.RunEvent) -> None:
         """Note whether a model is called, and which calls have no outcome."""
         match event:
-            case Asked():
+            case facts.Asked():
                 self.is_deciding = True
                 self.held.pop(None, None)
-            case Step() | Called():
-                self.is_deciding = self.is_deciding and isinstance(event, Called)
+            case facts.Step() | facts.Called():
+                self.is_deciding = self.is_deciding and isinstance(event, facts.Called)
                 self.calls |= {call.call_id for call in event.calls}
-                if isinstance(event, Called):
+                if isinstance(event, facts.Called):
                     self.step_calls.setdefault(event.step, []).extend(event.calls if event.join else ())
                 elif event.status == "started":
                     self.step_calls = {event.step: [*event.calls]}
-            case Observed():
+            case facts.Observed():
                 self.calls.discard(event.call_id)
                 self.of_tasks.pop(event.call_id, None)
-            case TasksPaused():
+            case facts.TasksPaused():
                 self.of_tasks = without({**self.of_tasks, event.call_id: event.pauses})
 
     def views(self, run_id: str) -> list[OpenPause]:
@@ -156,7 +141,7 @@ def without(of_tasks: dict[str, list[OpenPause]], closed: Container[str] = ()) -
     return {call: pauses for call, pauses in left.items() if pauses}
 
 
-def waiting_after(events: Iterable[RunEvent]) -> Waiting:
+def waiting_after(events: Iterable[facts.RunEvent]) -> Waiting:
     """Return what a run waits for after all `events` of its log."""
     waiting = Waiting()
     for event in events:
@@ -164,13 +149,13 @@ def waiting_after(events: Iterable[RunEvent]) -> Waiting:
     return waiting
 
 
-def pause_view(run_id: str, paused: Paused, step_calls: Iterable[PlannedCall] = ()) -> OpenPause:
+def pause_view(run_id: str, paused: facts.Paused, step_calls: Iterable[facts.PlannedCall] = ()) -> OpenPause:
     """Return a pause as people see it. `step_calls`: all calls of its step, which hold arguments that it leaves out."""
     arguments = {call.call_id: call.args for call in step_calls}
     plan: list[dict[str, Any]] = [
         {"call_id": call.call_id, "tool": call.tool, "args": call.args} for call in step_calls
     ]
-    same = {name: getattr(paused, name) for name in OpenPause.model_fields.keys() & Paused.model_fields.keys()}
+    same = {name: getattr(paused, name) for name in OpenPause.model_fields.keys() & facts.Paused.model_fields.keys()}
     changed = {
         "pause_id": paused.pause_id or "",
         "run_id": run_id,

@@ -7,15 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from contracts.sessions.tasks import (
-    WITH_RESULT,
-    GroupStatusName,
-    MergeStrategy,
-    ReportMode,
-    Reservation,
-    TaskMode,
-    TaskStatusName,
-)
+from contracts.sessions import tasks as facts
 from contracts.wire.base import Message
 from contracts.wire.faults import Fault
 
@@ -32,13 +24,13 @@ class Task(Message):
     """The run that spawned it."""
     call_id: str
     name: str = ""
-    mode: TaskMode = "subagent"
+    mode: facts.TaskMode = "subagent"
     tool: str | None = None
     query: str = ""
     depth: int = 1
-    for_report: Reservation | None = None
+    for_report: facts.Reservation | None = None
     """Limits of the report on it."""
-    status: TaskStatusName = "running"
+    status: facts.TaskStatusName = "running"
     requested_at: int = 0
     ended_at: int | None = None
     code: str | None = None
@@ -53,10 +45,10 @@ class Task(Message):
     @property
     def has_result(self) -> bool:
         """Whether it succeeded, at least in part."""
-        return self.status in WITH_RESULT
+        return self.status in facts.WITH_RESULT
 
     @property
-    def shown_status(self) -> TaskStatusName:
+    def shown_status(self) -> facts.TaskStatusName:
         """Its status for a run that waits: the run of a task that is being cancelled may have yet to end."""
         return "cancelled" if self.is_cancelling and self.status == "running" else self.status
 
@@ -78,9 +70,9 @@ class Group(Message):
     name: str = ""
     run: str = ""
     """The run that made it."""
-    status: GroupStatusName = "open"
-    report: ReportMode = "all"
-    merge: MergeStrategy = "APPEND"
+    status: facts.GroupStatusName = "open"
+    report: facts.ReportMode = "all"
+    merge: facts.MergeStrategy = "APPEND"
     tasks: list[str] = Field(default_factory=list)
     timeout_at: int | None = None
     waiter: Waiter | None = None
@@ -126,7 +118,7 @@ class Result(Message):
     slot: str = ""
     """What REPLACE replaces: results of the same slot."""
     name: str = ""
-    status: TaskStatusName = "succeeded"
+    status: facts.TaskStatusName = "succeeded"
     digest: str
 
 

@@ -6,41 +6,29 @@ from typing import Any
 
 import pytest
 
-from contracts.sessions.records import (
-    CHECKPOINT_EVERY,
-    CHECKPOINT_HEADER,
-    DELETED_TTL_S,
-    KnownSessionEvent,
-    RunBegun,
-    RunEnded,
-    RunQueued,
-    RunsForgotten,
-    SessionDeleted,
-    SessionStarted,
-)
+from contracts.sessions import records as facts
 from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.reads import DirectReader
-from services.planner.logs import session_log
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from services.shared.sessions.state import Session
 
-STARTED = SessionStarted(session_id="s")
+STARTED = facts.SessionStarted(session_id="s")
 
 
 def address() -> SessionAddress:
     return SessionAddress.of("default", new_id())
 
 
-def run_of(number: int) -> list[KnownSessionEvent]:
+def run_of(number: int) -> list[facts.KnownSessionEvent]:
     """The events of a run that has begun and ended at once."""
     run = f"{number:032x}"
-    ended = RunEnded(run=run, outcome="done", question="q", answer=str(number))
-    return [RunQueued(run=run, requested_at=number), RunBegun(run=run), ended]
+    ended = facts.RunEnded(run=run, outcome="done", question="q", answer=str(number))
+    return [facts.RunQueued(run=run, requested_at=number), facts.RunBegun(run=run), ended]
 
 
-async def written(logs: SessionLogs, where: SessionAddress, *records: list[KnownSessionEvent]) -> list[Session]:
+async def written(logs: SessionLogs, where: SessionAddress, *records: list[facts.KnownSessionEvent]) -> list[Session]:
     states, session = [], await logs.load(where)
     for events in records:
         after = await logs.append(where, session, "INBOX:1", events)
@@ -64,15 +52,17 @@ async def test_of_two_writers_one_is_refused(bus: Bus) -> None:
 async def test_of_a_deleted_session_nothing_is_left_in_the_end(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last record goes after a day. By then a planner that remembers the conversation looks at its log anew."""
     where, mine, theirs = address(), SessionLogs(bus), SessionLogs(bus)
-    (*_, session) = await written(mine, where, [STARTED], *(run_of(number) for number in range(CHECKPOINT_EVERY - 2)))
+    (*_, session) = await written(
+        mine, where, [STARTED], *(run_of(number) for number in range(facts.CHECKPOINT_EVERY - 2))
+    )
     assert (await theirs.load(where)).turns
-    deleted = await mine.append(where, session, "INBOX:1", [SessionDeleted()])
+    deleted = await mine.append(where, session, "INBOX:1", [facts.SessionDeleted()])
     assert deleted is not None
     last = await bus.last(subjects.SESSIONS, subjects.session_log(*where))
     assert last is not None
-    assert (last.headers or {})["Nats-TTL"] == str(DELETED_TTL_S)
+    assert (last.headers or {})["Nats-TTL"] == str(facts.DELETED_TTL_S)
     await mine.purge(where, deleted.seq + 1)
-    monkeypatch.setattr(session_log, "MAX_REMEMBERED_S", 0)
+    monkeypatch.setattr(facts, "MAX_REMEMBERED_S", 0)
     (anew,) = await written(theirs, where, [STARTED])
     assert (anew.runs, anew.turns) == (0, [])
 
@@ -81,7 +71,7 @@ async def test_a_log_that_is_trimmed_says_so(bus: Bus) -> None:
     """To whoever reads it from before that. All that was not forgotten is known from its checkpoint."""
     where, logs = address(), SessionLogs(bus)
     (*_, session) = await written(
-        logs, where, [STARTED], *(run_of(n) for n in range(3)), [RunsForgotten(runs=[f"{1:032x}"])]
+        logs, where, [STARTED], *(run_of(n) for n in range(3)), [facts.RunsForgotten(runs=[f"{1:032x}"])]
     )
     for _ in range(2):  # Its message may come again.
         await logs.trim(where)
@@ -95,10 +85,10 @@ async def test_a_long_log_is_loaded_from_its_newest_checkpoint(bus: Bus, monkeyp
     """With two reads, and all that the older records said."""
     where, logs, reads = address(), SessionLogs(bus), list[tuple[Any, ...]]()
     log = subjects.session_log(*where)
-    states = await written(logs, where, [STARTED], *(run_of(number) for number in range(CHECKPOINT_EVERY + 20)))
+    states = await written(logs, where, [STARTED], *(run_of(number) for number in range(facts.CHECKPOINT_EVERY + 20)))
     newest = await bus.last(subjects.SESSIONS, log)
     assert newest is not None
-    assert int((newest.headers or {})[CHECKPOINT_HEADER]) == states[-1].checkpoint_seq > 0
+    assert int((newest.headers or {})[facts.CHECKPOINT_HEADER]) == states[-1].checkpoint_seq > 0
 
     def noted(read: Callable[..., Any]) -> Callable[..., Any]:
         async def noting(*args: Any, **more: Any) -> Any:
@@ -113,5 +103,5 @@ async def test_a_long_log_is_loaded_from_its_newest_checkpoint(bus: Bus, monkeyp
         loaded = await SessionLogs(bus).load(where)
     assert loaded == states[-1]
     assert reads == [(subjects.SESSIONS, log), (log, loaded.checkpoint_seq)]
-    assert loaded.runs == CHECKPOINT_EVERY + 20
-    assert len(await logs.whole(where)) == CHECKPOINT_EVERY + 22
+    assert loaded.runs == facts.CHECKPOINT_EVERY + 20
+    assert len(await logs.whole(where)) == facts.CHECKPOINT_EVERY + 22

@@ -150,32 +150,10 @@ def test_what_was_taken_apart_can_be_put_together(made: Made) -> None:
 
 
 KEYWORDS = [
-    *(
-        "properties",
-        "patternProperties",
-        "additionalProperties",
-        "unevaluatedProperties",
-        "items",
-        "prefixItems",
-        "contains",
-    ),
-    *(
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "if",
-        "then",
-        "else",
-        "$ref",
-        "$defs",
-        "type",
-        "const",
-        "enum",
-        "required",
-        "nullable",
-        "format",
-    ),
-    *("artifact", "stream", "stream_id", "source_field", "produces_sources", "dependentSchemas", "not"),
+    *("properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "items", "prefixItems"),
+    *("contains", "allOf", "anyOf", "oneOf", "if", "then", "else", "not", "dependentSchemas", "$ref", "$defs"),
+    *("type", "const", "enum", "required", "nullable", "format"),
+    *("artifact", "stream", "stream_id", "source_field", "produces_sources"),
 ]
 REFERENCES = st.sampled_from(["#", "#/$defs/a", "#/properties/a", "#/allOf/0", "#a", "x", "#/%", "string", "title"])
 JSON = st.recursive(

@@ -13,15 +13,8 @@ from typing import Any
 from contracts.runs.inbox import CallFinished
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
+from contracts.sessions import tasks as facts
 from contracts.sessions.records import SessionRunEnded
-from contracts.sessions.tasks import (
-    TASK_TOOLS,
-    Reported,
-    Reservation,
-    SessionTaskCalled,
-    SessionTaskControl,
-    TaskAction,
-)
 from contracts.wire import keys
 from contracts.wire.faults import Fault
 from contracts.wire.names import derived_id
@@ -59,7 +52,7 @@ def report_id(session_id: str, group: Group, task_id: str | None = None) -> str:
     return derived_id(keys.session_key(session_id), "report", group.group_id, *task)
 
 
-def report_as(call: SessionTaskCalled, child: RunRequested) -> dict[str, Any]:
+def report_as(call: facts.SessionTaskCalled, child: RunRequested) -> dict[str, Any]:
     """Return the fields of the request of a run that reports on the task of this call."""
     fields = child.model_dump(mode="json", include=set(_INHERITED), exclude_defaults=True)
     return {**fields, **call.report_as, "hops": child.hops + 1}
@@ -71,7 +64,7 @@ def may_follow(group: Group) -> bool:
     return group.report != "none" and not group.is_muted and group.decision != "rejected" and not has_results
 
 
-def due(session: Session, group: Group) -> list[Reported]:
+def due(session: Session, group: Group) -> list[facts.Reported]:
     """Return the reports on a group that are due now, and were not requested before."""
     if session.is_deleting or group.is_waited_for or not may_follow(group):
         return []
@@ -83,8 +76,8 @@ def due(session: Session, group: Group) -> list[Reported]:
     return [_reported(session, group, tasks)] if group.has_ended and group.report_id is None else []
 
 
-def _reported(session: Session, group: Group, tasks: list[Task]) -> Reported:
-    return Reported(
+def _reported(session: Session, group: Group, tasks: list[Task]) -> facts.Reported:
+    return facts.Reported(
         report_id=report_id(session.session_id, group, tasks[0].task_id),
         group_id=group.group_id,
         kind="task" if group.reports_each else "group",
@@ -98,7 +91,7 @@ def spent_by(message: SessionRunEnded, task: Task, group: Group | None) -> Usage
 
     Nothing is kept where the run that spawned the task waits for it, or where no report is made.
     """
-    usage, reserved, kept = message.ended.usage, message.set_aside, Reservation()
+    usage, reserved, kept = message.ended.usage, message.set_aside, facts.Reservation()
     if group is not None and group.report != "none":
         waiter = group.waiter
         is_waited_for = waiter is not None and (waiter.run, waiter.call_id) == (task.run, task.call_id)
@@ -127,7 +120,8 @@ def report_request(
     fields = session.background.report_as.get(group.report_as, {})
     kept = [task.for_report for task in tasks if task.for_report is not None]
     parts = {
-        name: [part for each in kept if (part := getattr(each, name)) is not None] for name in Reservation.model_fields
+        name: [part for each in kept if (part := getattr(each, name)) is not None]
+        for name in facts.Reservation.model_fields
     }
     limits = {name: sum(found) for name, found in parts.items() if found}
     return RunRequested.model_validate(
@@ -177,9 +171,9 @@ class Target:
     task: Task | None
 
 
-def target(background: Background, message: SessionTaskCalled | SessionTaskControl) -> Target | Fault:
+def target(background: Background, message: facts.SessionTaskCalled | facts.SessionTaskControl) -> Target | Fault:
     """Return what a request names. A group of another session is as unknown as one that does not exist."""
-    if isinstance(message, SessionTaskControl):
+    if isinstance(message, facts.SessionTaskControl):
         task_id, group_id = message.task_id, message.group_id
     else:
         task_id, group_id = message.args.get("task_id"), message.args.get("group_id")
@@ -195,19 +189,19 @@ def target(background: Background, message: SessionTaskCalled | SessionTaskContr
     return Target(group, None)
 
 
-def control_id(message: SessionTaskCalled | SessionTaskControl) -> str:
+def control_id(message: facts.SessionTaskCalled | facts.SessionTaskControl) -> str:
     """Return the id under which a request counts once."""
-    return message.id if isinstance(message, SessionTaskControl) else f"{message.run}/{message.call_id}"
+    return message.id if isinstance(message, facts.SessionTaskControl) else f"{message.run}/{message.call_id}"
 
 
 MAX_ANSWERED_BYTES = 24 * 1024
 """Results in one answer, together."""
 MAX_LISTED = 50
-_TOOLS: dict[TaskAction, str] = {action: tool for tool, action in TASK_TOOLS.items()}
+_TOOLS: dict[facts.TaskAction, str] = {action: tool for tool, action in facts.TASK_TOOLS.items()}
 _CLOSED = Fault(code="not_found", reason="the run has ended, or its session is being deleted")
 
 
-def of_spawn(session: Session, call: SessionTaskCalled) -> CallFinished | None:
+def of_spawn(session: Session, call: facts.SessionTaskCalled) -> CallFinished | None:
     """Return the answer to the call for a task; None: its run waits for the group."""
     task_id = call.child.run_id if call.child is not None else ""
     task = session.background.tasks.get(task_id)
@@ -240,7 +234,7 @@ def of_waiter(session: Session, group: Group) -> CallFinished | None:
     return _succeeded(waiter.call_id, "spawn", observation)
 
 
-def of_call(session: Session, call: SessionTaskCalled) -> CallFinished:
+def of_call(session: Session, call: facts.SessionTaskCalled) -> CallFinished:
     """Return the answer to any other call about tasks."""
     if not session.is_open(call.run):
         return _failed(call.call_id, call.action, _CLOSED)
@@ -260,7 +254,7 @@ def of_call(session: Session, call: SessionTaskCalled) -> CallFinished:
     return _succeeded(call.call_id, call.action, status)
 
 
-def dropped_task(session: Session, call: SessionTaskCalled) -> str | None:
+def dropped_task(session: Session, call: facts.SessionTaskCalled) -> str | None:
     """Return the task that a call asks about, if the session has dropped it, or what it found; None: it has not."""
     task_id = call.args.get("task_id")
     if call.action != "status" or not isinstance(task_id, str):
@@ -288,9 +282,9 @@ def _listed(session: Session) -> dict[str, Any]:
     }
 
 
-def _succeeded(call_id: str, action: TaskAction, observation: dict[str, Any]) -> CallFinished:
+def _succeeded(call_id: str, action: facts.TaskAction, observation: dict[str, Any]) -> CallFinished:
     return CallFinished(call_id=call_id, tool=_TOOLS[action], status="succeeded", observation=observation)
 
 
-def _failed(call_id: str, action: TaskAction, fault: Fault) -> CallFinished:
+def _failed(call_id: str, action: facts.TaskAction, fault: Fault) -> CallFinished:
     return CallFinished(call_id=call_id, tool=_TOOLS[action], status="failed", failure=fault)

@@ -6,15 +6,8 @@ from typing import Any
 
 from contracts.runs.payload import Usage
 from contracts.runs.requests import RunRequested
+from contracts.sessions import tasks
 from contracts.sessions.records import KnownSessionEvent, RunEnded, SessionRecord, SessionRunEnded
-from contracts.sessions.tasks import (
-    SessionGroupDue,
-    SessionTaskCalled,
-    SessionTaskControl,
-    TaskAction,
-    TaskControlAction,
-    TaskPolicy,
-)
 from services.planner.sessions import decide
 from services.planner.sessions.tasks import commands
 from services.planner.sessions.tasks.commands import AnswerCall, TaskCommand
@@ -22,9 +15,9 @@ from services.shared.sessions.fold import fold
 from services.shared.sessions.state import Session
 from services.shared.sessions.task_state import Group
 
-POLICY = TaskPolicy(spawn_requires_confirmation=False)
+POLICY = tasks.TaskPolicy(spawn_requires_confirmation=False)
 AT = 1_000_000
-TOLD = (SessionRunEnded, SessionTaskCalled, SessionTaskControl, SessionGroupDue)
+TOLD = (SessionRunEnded, tasks.SessionTaskCalled, tasks.SessionTaskControl, tasks.SessionGroupDue)
 
 
 def run_id(name: str) -> str:
@@ -38,11 +31,11 @@ def request(run: str, **fields: Any) -> RunRequested:
 
 
 def spawned(
-    run: str, task: str, *, policy: TaskPolicy = POLICY, child: dict[str, Any] | None = None, **args: Any
-) -> SessionTaskCalled:
+    run: str, task: str, *, policy: tasks.TaskPolicy = POLICY, child: dict[str, Any] | None = None, **args: Any
+) -> tasks.SessionTaskCalled:
     """The call of a run for a task, whose call id is the task's name."""
     more = {"cause": "task", "parent": run_id(run), "depth": 1, **(child or {})}
-    return SessionTaskCalled(
+    return tasks.SessionTaskCalled(
         session_id="s",
         run=run_id(run),
         call_id=task,
@@ -55,15 +48,17 @@ def spawned(
     )
 
 
-def called(run: str, action: TaskAction, call_id: str, **args: Any) -> SessionTaskCalled:
-    return SessionTaskCalled(
+def called(run: str, action: tasks.TaskAction, call_id: str, **args: Any) -> tasks.SessionTaskCalled:
+    return tasks.SessionTaskCalled(
         session_id="s", run=run_id(run), call_id=call_id, action=action, args=args, policy=POLICY, at=AT
     )
 
 
-def control(action: TaskControlAction, *, task: str | None = None, group: str | None = None, id_: str = "") -> Any:
+def control(
+    action: tasks.TaskControlAction, *, task: str | None = None, group: str | None = None, id_: str = ""
+) -> Any:
     """A person's request about a task, or about the group whose first task this is."""
-    return SessionTaskControl(
+    return tasks.SessionTaskControl(
         id=id_ or f"{action} {task or group}",
         action=action,
         task_id=run_id(task) if task else None,

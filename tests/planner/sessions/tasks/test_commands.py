@@ -1,17 +1,12 @@
 """What follows from the tasks of a session."""
 
 from contracts.sessions.tasks import SessionGroupDue
-from services.planner.sessions.tasks.commands import (
-    CancelTask,
-    RequestReport,
-    SetGroupTimer,
-    TellRun,
-)
+from services.planner.sessions.tasks import commands
 from tests.planner.sessions.tasks.session_world import AT, POLICY, World, busy, control, ended, run_id, spawned
 
 
 def _cancelled(world: World) -> list[str]:
-    return [each.task_id for each in world.commands if isinstance(each, CancelTask)]
+    return [each.task_id for each in world.commands if isinstance(each, commands.CancelTask)]
 
 
 def test_a_redelivery_repeats_the_commands() -> None:
@@ -38,7 +33,7 @@ def test_a_time_out_cancels_what_is_open_and_reports_what_there_is() -> None:
     """The timer of a group is set with its first task."""
     world = busy()
     world.take(spawned("r", "a", group="g"))
-    assert SetGroupTimer("group", run_id("a"), AT + round(POLICY.group_timeout_s * 1000)) in world.commands
+    assert commands.SetGroupTimer("group", run_id("a"), AT + round(POLICY.group_timeout_s * 1000)) in world.commands
     world.take(spawned("r", "b", group="g"), ended("a"), SessionGroupDue(group_id=run_id("a"), what="group"))
     assert _cancelled(world) == [run_id("b")]
     world.take(ended("b", "cancelled"))
@@ -51,7 +46,7 @@ def test_a_run_that_has_waited_long_enough_goes_on_and_the_report_follows() -> N
     world.take(spawned("r", "a", retain_turn=True), SessionGroupDue(group_id=run_id("a"), what="waiter"))
     assert world.answer()["timed_out"] is True
     world.take(ended("a"))
-    assert [type(each) for each in world.commands] == [TellRun, RequestReport]
+    assert [type(each) for each in world.commands] == [commands.TellRun, commands.RequestReport]
 
 
 def test_a_task_that_was_cancelled_before_its_request_was_sent_is_requested_and_cancelled() -> None:

@@ -12,14 +12,6 @@ from hypothesis import strategies as st
 from contracts.sessions.records import KnownSessionEvent
 from contracts.sessions.tasks import WITH_RESULT, SessionGroupDue, TaskControlAction
 from services.planner.sessions.tasks import commands
-from services.planner.sessions.tasks.commands import (
-    AnswerCall,
-    CancelTask,
-    DropReportContext,
-    RequestReport,
-    StartTask,
-    TellRun,
-)
 from services.planner.sessions.tasks.reports import report_request
 from services.shared.sessions.fold import checkpoint, fold
 from services.shared.sessions.state import Session
@@ -68,27 +60,29 @@ class Story:
     def check(self, events: list[KnownSessionEvent], found: list[Any]) -> None:
         """Each event that calls for a command has one."""
         for each in found:
-            if isinstance(each, StartTask) and each.report_id is not None:
+            if isinstance(each, commands.StartTask) and each.report_id is not None:
                 self.kept.add(each.report_id)
-            if isinstance(each, DropReportContext):
+            if isinstance(each, commands.DropReportContext):
                 self.kept.discard(each.report_id)
         for event in events:
             match event.type:
                 case "task_spawned":
-                    assert any(isinstance(each, StartTask) and each.request.run_id == event.task_id for each in found)
+                    assert any(
+                        isinstance(each, commands.StartTask) and each.request.run_id == event.task_id for each in found
+                    )
                 case "tasks_cancelled":
-                    cancelled = {each.task_id for each in found if isinstance(each, CancelTask)}
+                    cancelled = {each.task_id for each in found if isinstance(each, commands.CancelTask)}
                     assert set(event.tasks) <= cancelled
                 case "reported":
-                    requested = {each.report.report_id for each in found if isinstance(each, RequestReport)}
+                    requested = {each.report.report_id for each in found if isinstance(each, commands.RequestReport)}
                     assert event.report_id in requested
                 case "waiter_released" if event.is_answered:
-                    calls = {each.finished.call_id for each in found if isinstance(each, AnswerCall)}
+                    calls = {each.finished.call_id for each in found if isinstance(each, commands.AnswerCall)}
                     assert event.call_id in calls
                 case "task_ended":
                     parent = self.world.session.background.tasks[event.task_id].run
                     is_settled = any(
-                        isinstance(each, TellRun) and each.name.startswith("task_settled") for each in found
+                        isinstance(each, commands.TellRun) and each.name.startswith("task_settled") for each in found
                     )
                     assert is_settled == self.world.session.is_open(parent)
                 case _:
