@@ -99,30 +99,30 @@ async def test_a_call_gives_its_result_and_is_a_run(served: Served, provider: Mo
     assert poor["reason"] == "budget_exhausted"
 
 
-@pytest.mark.parametrize(
-    ("key", "tool", "args", "status", "code"),
-    [
-        ("reads", "ask", {"sum": 1}, 403, "right_missing"),
-        ("asks", "look", {}, 403, "not_allowed"),
-        ("asks", "nowhere", {}, 403, "not_allowed"),
-        ("runs", "apply", {}, 403, "right_missing"),
-        ("free", "nowhere", {}, 404, "not_found"),
-        ("free", "a.b", {}, 404, "not_found"),
-        ("free", "ask", {"sum": "all"}, 422, "invalid_input"),
-        ("free", "ask", {}, 422, "invalid_input"),
-        ("free", "apply", {}, 200, None),
-        ("asks", "ask", {"sum": 1}, 200, None),
-        ("agent", "ask", {"sum": 1}, 200, None),
-        ("agent", "look", {}, 200, "unknown_tool"),
-    ],
-)
-async def test_who_may_call_what(
-    served: Served, key: str, tool: str, args: dict[str, Any], status: int, code: str | None
-) -> None:
+CALLERS: list[tuple[str, str, dict[str, Any], int, str | None]] = [
+    ("reads", "ask", {"sum": 1}, 403, "right_missing"),
+    ("asks", "look", {}, 403, "not_allowed"),
+    ("asks", "nowhere", {}, 403, "not_allowed"),
+    ("runs", "apply", {}, 403, "right_missing"),
+    ("free", "nowhere", {}, 404, "not_found"),
+    ("free", "a.b", {}, 404, "not_found"),
+    ("free", "ask", {"sum": "all"}, 422, "invalid_input"),
+    ("free", "ask", {}, 422, "invalid_input"),
+    ("free", "apply", {}, 200, None),
+    ("asks", "ask", {"sum": 1}, 200, None),
+    ("agent", "ask", {"sum": 1}, 200, None),
+    ("agent", "look", {}, 200, "unknown_tool"),
+]
+"""Key, tool and arguments, and the status and code of the answer."""
+
+
+async def test_who_may_call_what(served: Served) -> None:
     """The rights and lists of the key decide, then the tools of the agent. Nothing is called that may not be."""
-    answered = await call(served, tool, args, key=key)
-    assert (answered.status_code, answered.json().get("code")) == (status, code), answered.text
-    assert len(CALLS) == (status == 200 and code is None)
+    for key, tool, args, status, code in CALLERS:
+        CALLS.clear()
+        answered = await call(served, tool, args, key=key)
+        assert (answered.status_code, answered.json().get("code")) == (status, code), answered.text
+        assert len(CALLS) == (status == 200 and code is None)
 
 
 @pytest.mark.parametrize(("tool", "agent"), [("pay", "default"), ("ask", "careful")])

@@ -14,12 +14,11 @@ from contracts.sessions.schedules import MAX_WEBHOOK_BYTES
 from contracts.wire import keys
 from contracts.wire.names import new_id, started_run_id
 from services.gateway import schedules
-from services.gateway.auth.key_lines import new_key
 from services.gateway.schedules import MAX_AGE_S, is_signed
 from services.messaging.connection import Bus
 from services.messaging.kv import Bucket
 from tests.gateway.test_schedules import created
-from tests.support.gateways import Served, bearer, disconnect, requested, serving
+from tests.support.gateways import Served, connection, requested, serving_as
 from tests.support.nats_server import NatsServer
 
 
@@ -39,10 +38,9 @@ async def deliver(served: Served, made: dict[str, Any], body: bytes = b"{}", **s
 
 async def test_a_delivery_starts_a_run_without_a_key(shared_nats: NatsServer, bus: Bus) -> None:
     """As the key that made the webhook would; the body is data for the model."""
-    key, line = new_key("ann", {"name": "hooks", "user": "eva"})
-    async with serving(shared_nats.url, api_keys=line) as keyed:
+    async with serving_as(shared_nats.url, "ann", {"name": "hooks", "user": "eva"}) as keyed:
         run = {"query": "Judge the alarm.", "llm_context": {"site": "north"}, "tool_context": {"token": "x"}}
-        made = await created(keyed, bearer(key), run=run, webhook=True)
+        made = await created(keyed, run=run, webhook=True)
         assert made["next"] == []
         answer = await deliver(keyed, made, b'{"alarm": 7}')
         assert answer.status_code == 202, answer.text
@@ -52,7 +50,7 @@ async def test_a_delivery_starts_a_run_without_a_key(shared_nats: NatsServer, bu
         assert request.llm_context == {"site": "north", "webhook": {"alarm": 7}}
         assert (request.key_id, request.user_id, request.is_user_pinned) == ("hooks", "eva", True)
         assert (request.schedule_id, request.tool_context) == (made["schedule_id"], {"token": "x"})
-        shown = await keyed.http.get(f"/v1/schedules/{made['schedule_id']}", headers=bearer(key))
+        shown = await keyed.http.get(f"/v1/schedules/{made['schedule_id']}")
         assert made["secret"] not in shown.text
 
 
@@ -122,9 +120,8 @@ async def test_a_deleted_webhook_starts_nothing(served: Served, bus: Bus) -> Non
 
 async def test_the_runs_of_a_key_are_limited(shared_nats: NatsServer) -> None:
     """By the limit that the key had when it made the webhook."""
-    key, line = new_key("ann", {"name": "one-run", "max_runs": "1"})
-    async with serving(shared_nats.url, api_keys=line) as keyed:
-        made = await created(keyed, bearer(key), webhook=True)
+    async with serving_as(shared_nats.url, "ann", {"name": "one-run", "max_runs": "1"}) as keyed:
+        made = await created(keyed, webhook=True)
         assert (await deliver(keyed, made)).status_code == 202
         refused = await deliver(keyed, made, delivery="msg_2")
         assert (refused.status_code, refused.json()["code"]) == (429, "too_many_runs")
@@ -134,12 +131,11 @@ async def test_the_runs_of_a_key_are_limited(shared_nats: NatsServer) -> None:
 async def test_few_deliveries_are_read_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends them has shown no key. Of further ones not even the body is awaited."""
     monkeypatch.setattr(served.parts.deliveries, "_value", 0)
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
-    writer.write(b"POST /v1/hooks/x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\n")
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    request = b"POST /v1/hooks/x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\n"
+    async with connection(served, request) as (reader, _):
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
     assert head.startswith(b"HTTP/1.1 503 ")
     assert b"retry-after: 2" in head.lower()
-    await disconnect(writer)
 
 
 def test_one_of_several_signatures_is_enough() -> None:

@@ -3,7 +3,6 @@
 import itertools
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -67,33 +66,8 @@ async def keyed(shared_nats: NatsServer) -> AsyncIterator[Served]:
         yield served
 
 
-@dataclass
-class Things:
-    """What Adam has, by the parameter that names it in an address."""
-
-    waiting: str
-    begun: Writer
-    ended: Writer
-    session: str
-    uploaded: str
-    of_run: str
-    of_session: str
-    task: str
-    schedules: list[str]
-    proposal: str
-
-    def named(self, parameter: str) -> list[str]:
-        """The values of a parameter that are Adam's."""
-        return {
-            "run_id": [self.waiting, self.begun.run, self.ended.run],
-            "artifact_id": [self.uploaded, self.of_run, self.of_session],
-            "session_id": [self.session, own_session_id(self.waiting), own_session_id(self.ended.run)],
-            "task_id": [self.task],
-            "group_id": [self.task],
-            "schedule_id": self.schedules,
-            "proposal_id": [self.proposal],
-            **{key: [] for key in ("name", "table_id", "row_id")},  # Of tools: all tenants have them.
-        }[parameter]
+Things = dict[str, list[str]]
+"""What Adam has, by the parameter that names it in an address."""
 
 
 @pytest.fixture
@@ -114,28 +88,26 @@ async def things(keyed: Served, bus: Bus, store: Store) -> Things:
     await session.begin(begun.run)
     task = await a_task(session, "his")
     await session.enter()
-    uploaded = await keyed.http.post(
-        "/v1/artifacts", content=PNG, params={"session_id": session.session_id}, headers=bearer("adam")
-    )
+    name = session.session_id
+    uploaded = await keyed.http.post("/v1/artifacts", content=PNG, params={"session_id": name}, headers=bearer("adam"))
     assert (waiting.status_code, uploaded.status_code) == (202, 201)
     made = [
         await keyed.http.post("/v1/schedules", json={"run": {"query": "secret"}, **each}, headers=bearer("adam"))
         for each in ({"cron": "0 2 * * *"}, {"webhook": True})
     ]
-    of_run = await store.client.put(TENANT, PNG, run=begun.run, session=session.session_id)
-    of_session = await store.client.put(TENANT, PNG, session=session.session_id)
-    return Things(
-        waiting=waiting.json()["run_id"],
-        begun=begun,
-        ended=ended,
-        session=session.session_id,
-        uploaded=uploaded.json()["artifact_id"],
-        of_run=of_run.artifact_id,
-        of_session=of_session.artifact_id,
-        task=task.run,
-        schedules=[each.json()["schedule_id"] for each in made],
-        proposal=proposal,
-    )
+    of_run = await store.client.put(TENANT, PNG, run=begun.run, session=name)
+    of_session = await store.client.put(TENANT, PNG, session=name)
+    runs = [waiting.json()["run_id"], begun.run, ended.run]
+    return {
+        "run_id": runs,
+        "artifact_id": [of_run.artifact_id, of_session.artifact_id, uploaded.json()["artifact_id"]],
+        "session_id": [name, own_session_id(runs[0]), own_session_id(ended.run)],
+        "task_id": [task.run],
+        "group_id": [task.run],
+        "schedule_id": [each.json()["schedule_id"] for each in made],
+        "proposal_id": [proposal],
+        **{key: [] for key in ("name", "table_id", "row_id")},  # Of tools: all tenants have them.
+    }
 
 
 async def ask(served: Served, name: str, method: str, path: str, value: str) -> tuple[int, bytes, dict[str, str]]:
@@ -150,45 +122,46 @@ async def test_no_route_shows_or_changes_what_is_anothers(keyed: Served, bus: Bu
     walked = 0
     for route in unconnected_routes():
         for method, parameter in itertools.product(route.methods or (), route.param_convertors):
-            for theirs, name in itertools.product(things.named(parameter), ("eve", "elsewhere")):
+            for theirs, name in itertools.product(things[parameter], ("eve", "elsewhere")):
                 found = await ask(keyed, name, method, route.path, theirs)
                 missing = await ask(keyed, name, method, route.path, UNKNOWN[parameter])
                 assert found[0] == 404, (method, route.path, name)
                 assert found == missing, (method, route.path, name)
                 walked += 1
     assert walked >= 90
-    for run in things.named("run_id"):
+    for run in things["run_id"]:
         assert (await keyed.http.get(f"/v1/runs/{run}", headers=bearer("adam's second"))).status_code == 200
         written = await bus.api(
             f"STREAM.INFO.{subjects.INBOX}", {"subjects_filter": subjects.control(TENANT, run, "x")[:-1] + "*"}
         )
         assert not written["state"].get("subjects"), "nobody has cancelled it"
-    for artifact in things.named("artifact_id"):
+    for artifact in things["artifact_id"]:
         assert (await keyed.http.get(f"/v1/artifacts/{artifact}", headers=bearer("adam"))).content == PNG
-    for schedule in things.named("schedule_id"):
+    for schedule in things["schedule_id"]:
         assert (await keyed.http.get(f"/v1/schedules/{schedule}", headers=bearer("adam"))).status_code == 200
-    assert (await keyed.http.get(f"/v1/sessions/{things.session}", headers=bearer("adam"))).json()["context"] == {}
+    shown = await keyed.http.get(f"/v1/sessions/{things['session_id'][0]}", headers=bearer("adam"))
+    assert shown.json()["context"] == {}
 
 
 @pytest.mark.parametrize("name", ["no tools", "no agent", "small budget"])
-async def test_no_route_changes_a_run_that_the_key_could_not_start(keyed: Served, things: Things, name: str) -> None:
+async def test_no_route_changes_a_run_that_the_key_could_not_start(
+    keyed: Served, bus: Bus, things: Things, name: str
+) -> None:
     """What a key may do holds for every run that it touches, also through its session, task, group or schedule."""
     walked = 0
     for route in unconnected_routes():
         for method, parameter in itertools.product((route.methods or set()) - {"GET", "HEAD"}, route.param_convertors):
-            for theirs in () if is_no_change(route.path) or parameter == "artifact_id" else things.named(parameter):
+            for theirs in () if is_no_change(route.path) or parameter == "artifact_id" else things[parameter]:
                 status, content, _ = await ask(keyed, name, method, route.path, theirs)
                 assert (status, b'"not_allowed"' in content) == (403, True), (method, route.path, content)
                 walked += 1
     assert walked >= 30
     for on_busy, status in (("steer", 403), ("cancel", 403), ("queue", 202)):
-        question = {"query": "q", "session_id": things.session, "on_busy": on_busy}
+        question = {"query": "q", "session_id": things["session_id"][0], "on_busy": on_busy}
         answer = await keyed.http.post("/v1/runs", json=question, headers=bearer(name))
         assert answer.status_code == status, answer.text
     own = answer.json()["run_id"]
-    assert (await requested(things.begun.bus, own, TENANT)).may_change == own, (
-        "it waits for the turn, whoever has it then"
-    )
+    assert (await requested(bus, own, TENANT)).may_change == own, "it waits for the turn, whoever has it then"
     assert (await keyed.http.post(f"/v1/runs/{own}/cancel", headers=bearer(name))).status_code == 202
 
 
@@ -196,23 +169,23 @@ async def test_tasks_of_another_session_do_not_exist(keyed: Served, things: Thin
     """Whether the caller names that session, or one of its own."""
     for name, noun in itertools.product(("eve", "elsewhere"), ("tasks", "groups")):
         own = {"session_id": own_session_id(new_id())}
-        for path in (f"/v1/{noun}", f"/v1/{noun}/{things.task}"):
+        for path in (f"/v1/{noun}", f"/v1/{noun}/{things['task_id'][0]}"):
             answers = [
                 await keyed.http.get(path, params=query, headers=bearer(name))
-                for query in ({"session_id": things.session}, {"session_id": UNKNOWN["session_id"]}, own)
+                for query in ({"session_id": things["session_id"][0]}, {"session_id": UNKNOWN["session_id"]}, own)
             ]
             assert {(answer.status_code, answer.content) for answer in answers} == {(404, answers[0].content)}
-    shown = await keyed.http.get("/v1/tasks", params={"session_id": things.session}, headers=bearer("adam"))
-    assert [task["task_id"] for task in shown.json()["tasks"]] == [things.task]
+    shown = await keyed.http.get("/v1/tasks", params={"session_id": things["session_id"][0]}, headers=bearer("adam"))
+    assert [task["task_id"] for task in shown.json()["tasks"]] == things["task_id"]
 
 
 async def test_images_of_others_do_not_exist(keyed: Served, things: Things) -> None:
     """A question names them by their ids only, and gets what an unknown id gets."""
     for path, name in itertools.product(("/v1/runs", "/chat"), ("eve", "elsewhere")):
-        for artifact in things.named("artifact_id"):
+        for artifact in things["artifact_id"]:
             reasons = []
             for named in (artifact, UNKNOWN["artifact_id"]):
-                question = {"query": "q", "images": [{"artifact_id": named}], "session_id": things.session}
+                question = {"query": "q", "images": [{"artifact_id": named}], "session_id": things["session_id"][0]}
                 alone = {field: value for field, value in question.items() if field != "session_id"}
                 answers = [await keyed.http.post(path, json=body, headers=bearer(name)) for body in (alone, question)]
                 reasons.append([(answer.status_code, answer.content) for answer in answers])
@@ -222,7 +195,7 @@ async def test_images_of_others_do_not_exist(keyed: Served, things: Things) -> N
 
 async def test_no_conversation_continues_from_anothers_run(keyed: Served, things: Things) -> None:
     """The model would be told what was asked there. Neither does one join another user's session."""
-    for run in things.named("run_id"):
+    for run in things["run_id"]:
         answers = []
         for value in (run, UNKNOWN["run_id"]):
             body = {"query": "q", "session_id": own_session_id(value), "on_busy": "reject"}
@@ -230,34 +203,28 @@ async def test_no_conversation_continues_from_anothers_run(keyed: Served, things
             answers.append((found.status_code, found.content))
         assert answers[0][0] == 404
         assert answers[0] == answers[1]
-    joined = {"query": "q", "session_id": things.session}
+    joined = {"query": "q", "session_id": things["session_id"][0]}
     assert (await keyed.http.post("/v1/runs", json=joined, headers=bearer("eve"))).status_code == 404
-    for mine in (joined, {"query": "q", "session_id": own_session_id(things.ended.run)}):
+    for mine in (joined, {"query": "q", "session_id": own_session_id(things["run_id"][2])}):
         assert (await keyed.http.post("/v1/runs", json=mine, headers=bearer("adam"))).status_code == 202
 
 
 async def test_lists_hold_what_is_the_callers_own(keyed: Served, bus: Bus, things: Things) -> None:
     """Adam's keys see his, Eve's hers, and a key of the whole tenant all of it."""
     hers = Writer(bus, TENANT)
-    await hers.open(user_id="eve", session_id=things.session)
-    in_session = {"session_id": things.session}
+    await hers.open(user_id="eve", session_id=things["session_id"][0])
+    in_session = {"session_id": things["session_id"][0]}
     refused = await keyed.http.post("/v1/artifacts", content=b"hers", params=in_session, headers=bearer("eve"))
     assert refused.status_code == 404
-    expected = {
-        "adam": set(things.named("artifact_id")),
-        "adam's second": set(things.named("artifact_id")),
-        "eve": set(),
-        "acme": set(things.named("artifact_id")),
-        "elsewhere": set(),
-    }
-    for name, artifacts in expected.items():
+    for name in ("adam", "adam's second", "acme", "eve", "elsewhere"):
+        artifacts = set() if name in {"eve", "elsewhere"} else set(things["artifact_id"])
         listed = await keyed.http.get("/v1/artifacts", params=in_session, headers=bearer(name))
         assert {each["ref"]["artifact_id"] for each in listed.json()["artifacts"]} == artifacts, name
         sessions = (await keyed.http.get("/v1/sessions", params={"limit": 100}, headers=bearer(name))).json()
-        is_shown = things.session in {each["session_id"] for each in sessions["sessions"]}
-        assert is_shown == (name not in {"eve", "elsewhere"})
-    of_run = await keyed.http.get(f"/v1/runs/{things.begun.run}/artifacts", headers=bearer("adam"))
-    assert [each["ref"]["artifact_id"] for each in of_run.json()["artifacts"]] == [things.of_run]
+        is_shown = things["session_id"][0] in {each["session_id"] for each in sessions["sessions"]}
+        assert is_shown == bool(artifacts)
+    of_run = await keyed.http.get(f"/v1/runs/{things['run_id'][1]}/artifacts", headers=bearer("adam"))
+    assert [each["ref"]["artifact_id"] for each in of_run.json()["artifacts"]] == things["artifact_id"][:1]
 
 
 async def test_a_run_of_a_pinned_key_is_its_users(keyed: Served, bus: Bus) -> None:
