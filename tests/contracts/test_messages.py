@@ -12,20 +12,8 @@ from contracts.wire.records import Record
 
 def test_a_record_keeps_events_of_a_newer_version() -> None:
     """An unknown event type is kept with its fields, an unknown field of a known event is dropped."""
-    record = Record.model_validate_json(
-        json.dumps(
-            {
-                "v": 1,
-                "id": "x",
-                "at": 1,
-                "new": 1,
-                "events": [
-                    {"type": "teleported", "to": "b"},
-                    {"type": "cancelled", "payload": {"raw_answer": ""}, "new": 1},
-                ],
-            }
-        )
-    )
+    sent = [{"type": "teleported", "to": "b"}, {"type": "cancelled", "payload": {"raw_answer": ""}, "new": 1}]
+    record = Record.model_validate_json(json.dumps({"v": 1, "id": "x", "at": 1, "new": 1, "events": sent}))
     unknown, known = record.events
     assert isinstance(unknown, events.UnknownEvent)
     assert unknown.model_dump() == {"type": "teleported", "to": "b"}

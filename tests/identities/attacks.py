@@ -74,19 +74,14 @@ async def tool_reads_inboxes(scene: Scene) -> bool:
 @attack
 async def tool_ends_a_run(scene: Scene) -> bool:
     """A terminal record on its log."""
-    me = await scene.as_(TOOL)
-    ended = b'{"v":1,"events":[{"type":"cancelled"}]}'
-    return await scene.grows("RUNS", me, me.publish(scene.log, ended, Runwire_Events="cancelled"))
+    return await scene.stores(TOOL, "RUNS", scene.log, b'{"v":1,"events":[{"type":"cancelled"}]}')
 
 
 @attack
 async def tool_has_the_server_write_a_log(scene: Scene) -> bool:
     """Acknowledgements and other answers of JetStream, with the log as the reply subject."""
-    outcomes = []
-    for subject in (f"request.other.{new_id()}", f"call.other.{new_id()}.geo", "$JS.API.INFO", "probe.RUNS"):
-        me = await scene.as_(TOOL)
-        outcomes.append(await scene.grows("RUNS", me, me.publish(subject, b"{}", scene.log)))
-    return any(outcomes)
+    asked = (f"request.other.{new_id()}", f"call.other.{new_id()}.geo", "$JS.API.INFO", "probe.RUNS")
+    return any([await scene.stores(TOOL, "RUNS", subject, reply=scene.log) for subject in asked])
 
 
 @attack
@@ -119,11 +114,8 @@ async def tool_takes_work_of_others(scene: Scene) -> bool:
 @attack
 async def tool_writes_the_catalogue(scene: Scene) -> bool:
     """A specification of its own for another tool, or the list of those that are accepted."""
-    outcomes = []
-    for key in (f"tool.{scene.run}", f"accepted.{scene.run}", f"spec.{scene.run}"):
-        me = await scene.as_(TOOL)
-        outcomes.append(await scene.grows("KV_catalogue", me, me.publish(f"$KV.catalogue.{key}", b"{}")))
-    return any(outcomes)
+    entries = (f"$KV.catalogue.{kind}.{scene.run}" for kind in ("tool", "accepted", "spec"))
+    return any([await scene.stores(TOOL, "KV_catalogue", subject) for subject in entries])
 
 
 @attack
@@ -168,12 +160,6 @@ async def listener_forges_a_live_record(scene: Scene) -> bool:
 @attack
 async def gateway_calls_tools_and_writes_logs(scene: Scene) -> bool:
     """A service that is taken over has no more than its own subjects."""
-    outcomes = []
-    for stream, subject in (
-        ("RUNS", scene.log),
-        ("CALLS", f"call.other.{scene.run}.weather"),
-        ("TIMERS", f"timer.other.{scene.run}.x"),
-    ):
-        me = await scene.as_("gateway")
-        outcomes.append(await scene.grows(stream, me, me.publish(subject, b"{}")))
-    return any(outcomes)
+    calls, timers = f"call.other.{scene.run}.weather", f"timer.other.{scene.run}.x"
+    written = (("RUNS", scene.log), ("CALLS", calls), ("TIMERS", timers))
+    return any([await scene.stores("gateway", stream, subject) for stream, subject in written])

@@ -43,14 +43,7 @@ def denied(
 
 def exchange(port: int, login: Mapping[str, str], lines: str) -> list[str]:
     """Send lines over a connection of their own; return what the server says until it has handled them all."""
-    options = {
-        "verbose": False,
-        "pedantic": False,
-        "echo": False,
-        "headers": True,
-        "user": login.get("user"),
-        "pass": login.get("password"),
-    }
+    options = {"verbose": False, "pedantic": False, "user": login.get("user"), "pass": login.get("password")}
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection, connection.makefile("rb") as answers:
         assert answers.readline().startswith(b"INFO ")
         connection.sendall(f"CONNECT {json.dumps(options)}\r\nPING\r\n".encode())

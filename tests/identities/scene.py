@@ -37,10 +37,9 @@ class Attacker:
     complaints: list[str]
     received: list[Msg] = field(default_factory=list)
 
-    async def publish(self, subject: str, data: bytes = b"", reply: str = "", **headers: str) -> None:
-        """Publish, and return once the server has handled it. Headers with `_` in place of `-`."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        await self.client.publish(subject, data, reply, headers=named or None)
+    async def publish(self, subject: str, data: bytes = b"", reply: str = "") -> None:
+        """Publish, and return once the server has handled it."""
+        await self.client.publish(subject, data, reply)
         await processed(self.client)
 
     async def subscribe(self, subject: str, queue: str = "") -> None:
@@ -126,6 +125,11 @@ class Scene:
             return await self.messages(stream) != before
 
         return await attacker.achieves(has_grown)
+
+    async def stores(self, user: str, stream: str, subject: str, data: bytes = b"{}", reply: str = "") -> bool:
+        """Whether what a user publishes leads to a message in a stream."""
+        me = await self.as_(user)
+        return await self.grows(stream, me, me.publish(subject, data, reply))
 
     async def write(self, subject: str, body: Any = None) -> None:
         await self.operator.publish(subject, json.dumps(body or {}).encode())

@@ -28,10 +28,9 @@ def may(allowed: tuple[str, ...], subject: str) -> bool:
 def test_a_service_has_the_rights_of_its_rows() -> None:
     """Each kind of right once: what it writes, hears, answers, reads and takes."""
     runner = PLATFORM["tool_runner"]
-    assert {"tool.*.cancel", "$KV.catalogue.spec.*", "probe.*", "_INBOX.planner.>", "_INBOX.operator.>"} <= {
-        *runner.publish
-    }
-    assert {"$JS.API.DIRECT.GET.CALLS.>", "$JS.API.CONSUMER.MSG.NEXT.CALLS.*", "$JS.ACK.CALLS.*.>"} <= {*runner.publish}
+    sent = {"tool.*.cancel", "$KV.catalogue.spec.*", "probe.*", "_INBOX.planner.>", "_INBOX.operator.>"}
+    read = {"$JS.API.DIRECT.GET.CALLS.>", "$JS.API.CONSUMER.MSG.NEXT.CALLS.*", "$JS.ACK.CALLS.*.>"}
+    assert sent | read <= {*runner.publish}
     assert {"check.tool tool_runner", "run.*.*.log", "answer.*.*.*", "$KV.catalogue.accepted.*"} <= {*runner.subscribe}
     assert "run.*.*.*" in PLATFORM["gateway"].subscribe
     assert "$KV.artifacts.>" in PLATFORM["artifact_store"].publish
@@ -43,15 +42,8 @@ def test_a_tool_may_do_what_a_tool_does_under_its_own_name() -> None:
     """Publish its answers, receive its calls."""
     weather = rights.of_tool("weather")
     assert weather.publish == ("hello.*", "_INBOX.tools_operator.>", "answer.weather.>")
-    assert {subject for subject in weather.subscribe if subject.startswith("tool")} == {
-        *(
-            "tool.weather weather",
-            "tool.weather.status",
-            "tool.weather.cancel",
-            "tool.weather.rejected",
-            "tool.weather.given",
-        )
-    }
+    told = {f"tool.weather.{verb}" for verb in ("status", "cancel", "rejected", "given")}
+    assert {each for each in weather.subscribe if each.startswith("tool")} == {"tool.weather weather", *told}
     assert may(weather.subscribe, "$SRV.PING.weather.x")
     assert not may(weather.subscribe, "$SRV.PING.geo")
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
-from tests.support.gateways import ROOT, Served, Writer, serving
+from tests.support.gateways import ROOT, Served, Writer, serving_as
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port, needs_program
 from tests.support.waiting import wait_until
@@ -38,7 +37,7 @@ _PROXIES = {
 
 
 @asynccontextmanager
-async def proxied(language: str, served: Served, folder: Path, key: str) -> AsyncIterator[httpx.AsyncClient]:
+async def proxied(language: str, served: Served, folder: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the proxy, as one of example.org."""
     arguments, around, replaced = _PROXIES[language]
     binary, port, snippet = needs_program(arguments[0]), free_port(), _SNIPPETS[language]
@@ -50,7 +49,7 @@ async def proxied(language: str, served: Served, folder: Path, key: str) -> Asyn
     command = [str(binary), *(each.format(file=file, folder=folder) for each in arguments[1:])]
     with (folder / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env={"HOME": str(folder)})
-    headers = {"Host": "example.org", "Authorization": f"Bearer {key}"}
+    headers = {**served.http.headers, "Host": "example.org"}
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=20) as http:
 
@@ -72,10 +71,10 @@ async def proxied(language: str, served: Served, folder: Path, key: str) -> Asyn
 @pytest.mark.parametrize("language", _PROXIES)
 async def test_it_works_as_documented(language: str, shared_nats: NatsServer, bus: Bus, tmp_path: Path) -> None:
     """Streams come piece by piece, connections are kept, large bodies pass, and addresses have the path."""
-    public, (key, line) = "http://example.org/agents", new_key("proxied")
+    public = "http://example.org/agents"
     async with (
-        serving(shared_nats.url, public_url=public, api_keys=line) as served,
-        proxied(language, served, tmp_path, key) as http,
+        serving_as(shared_nats.url, "proxied", public_url=public) as served,
+        proxied(language, served, tmp_path) as http,
     ):
         writer = Writer(bus, "proxied")
         await writer.open()
@@ -90,11 +89,8 @@ async def test_it_works_as_documented(language: str, shared_nats: NatsServer, bu
             assert "event: done" in [line async for line in lines]
         accepted = [await http.post("/agents/v1/runs", json={"query": "hello"}) for _ in range(20)]
         assert {answer.status_code for answer in accepted} == {202}
-        assert (
-            accepted[0].headers["location"]
-            == accepted[0].json()["url"]
-            == f"{public}/v1/runs/{accepted[0].json()['run_id']}"
-        )
+        run = accepted[0].json()
+        assert accepted[0].headers["location"] == run["url"] == f"{public}/v1/runs/{run['run_id']}"
         assert len(served.server.server_state.connections) < len(accepted)
         large = await http.post("/agents/v1/artifacts", content=b"x" * (3 << 20))
         assert large.status_code == 201, large.text

@@ -13,26 +13,19 @@ from contracts.runs.requests import RunInput
 from services.gateway.edge import request_body
 from services.gateway.edge.request_body import parse
 from services.gateway.errors import BodyTooLarge, InvalidInput
-from tests.gateway.artifacts.test_images import ask
-from tests.support.gateways import Served, disconnect, serving
-from tests.support.images import data_url, drawn, encoded
+from tests.gateway.artifacts.test_images import ask, sent
+from tests.support.gateways import Served, assert_unavailable, connection, serving
+from tests.support.images import drawn, encoded
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
-
-IMAGE = {"data": data_url(encoded(drawn(), "png"), "image/png")}
 
 
 @contextlib.asynccontextmanager
 async def half_a_body(served: Served, size: int) -> AsyncIterator[asyncio.StreamReader]:
     """A client that states a length, sends half of the body, and then nothing."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
     head = f"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1:{served.server.port}\r\nContent-Length: {size}\r\n\r\n"
-    writer.write(head.encode() + b" " * (size // 2))
-    await writer.drain()
-    try:
+    async with connection(served, head.encode(), b" " * (size // 2)) as (reader, _):
         yield reader
-    finally:
-        await disconnect(writer)
 
 
 async def test_few_large_bodies_are_held_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,12 +49,7 @@ async def test_nats_does_not_answer(own_nats_server: NatsServer) -> None:
     async with serving(own_nats_server.url, accept_wait_s=0.3) as served:
         own_nats_server.stop()
         began = time.monotonic()
-        answer = await ask(served.http, IMAGE)
-        assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (
-            503,
-            "unavailable",
-            True,
-        )
+        assert_unavailable(await ask(served.http, sent(encoded(drawn(), "png"))))
         assert time.monotonic() - began < 10
 
 
@@ -81,13 +69,10 @@ def test_which_bytes_count_as_image_data() -> None:
     ):
         with pytest.raises(BodyTooLarge):
             parse(RunInput, json.dumps(body).encode(), 200)
-    with pytest.raises(BodyTooLarge):
-        parse(RunInput, b'{"images": [{"data": "' + long.encode() + b'"}], "images": []}', 200)
-    with pytest.raises(BodyTooLarge):
-        parse(RunInput, b'{"query": "?"}' + b" " * 200, 200)
+    text = long.encode()
+    for data in (b'{"images": [{"data": "' + text + b'"}], "images": []}', b'{"query": "?"}' + b" " * 200):
+        with pytest.raises(BodyTooLarge):
+            parse(RunInput, data, 200)
+    infinite = b'{"query": "?", "images": [{"data": "' + text + b'"}], "llm_context": {"n": 1e999}}'
     with pytest.raises(InvalidInput):
-        parse(
-            RunInput,
-            b'{"query": "?", "images": [{"data": "' + long.encode() + b'"}], "llm_context": {"n": 1e999}}',
-            200,
-        )
+        parse(RunInput, infinite, 200)

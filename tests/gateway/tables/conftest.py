@@ -23,7 +23,7 @@ from services.gateway.auth.key_lines import new_key
 from services.planner.logs.index import place_proposals
 from services.tables.csv_tools import tools_of
 from services.tables.database import Database
-from tests.support.gateways import Served, Writer, serving
+from tests.support.gateways import Served, Writer, bearer, serving
 from tests.support.model_server import ModelServer, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning, tools_at_work
@@ -112,26 +112,27 @@ class World:
     async def ask(self, proposal: PayloadProposed | str, verb: str = "", key: str = "free", **body: Any) -> Any:
         """Show a proposal, or change it: status and body of the answer."""
         name = proposal if isinstance(proposal, str) else proposal.payload_id
-        path, headers = f"/v1/proposals/{name}", {"Authorization": f"Bearer {KEYS[key][0]}"}
+        path, headers = f"/v1/proposals/{name}", bearer(KEYS[key][0])
         if not verb:
             got = await self.served.http.get(path, headers=headers)
         else:
             got = await self.served.http.post(f"{path}/{verb}", headers=headers, json=body)
         return got.status_code, got.json()
 
-    async def session(self, proposal: PayloadProposed) -> httpx.Response:
-        shown = (await self.ask(proposal))[1]
-        headers = {"Authorization": f"Bearer {KEYS['free'][0]}"}
-        return await self.served.http.get(f"/v1/sessions/{shown['session_id']}", headers=headers)
+    async def get(self, path: str) -> httpx.Response:
+        return await self.served.http.get(path, headers=bearer(KEYS["free"][0]))
+
+    async def ended(self, run: str) -> None:
+        """Wait for the end of a run, which is a good one."""
+        got = await self.get(f"/v1/runs/{run}/events")
+        assert "event: done" in got.text, got.text[-2000:]
 
     async def say(self, proposal: PayloadProposed, **more: Any) -> None:
         """Send a further message to the session of a proposal, and wait for its end."""
         session_id = (await self.ask(proposal))[1]["session_id"]
         self.provider.say(answer("Sure."))
         run = await self.planner.ask("something else", TENANT, session_id=session_id, **more)
-        headers = {"Authorization": f"Bearer {KEYS['free'][0]}"}
-        got = await self.served.http.get(f"/v1/runs/{run}/events", headers=headers)
-        assert "event: done" in got.text
+        await self.ended(run)
 
 
 @pytest.fixture

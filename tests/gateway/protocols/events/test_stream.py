@@ -45,7 +45,7 @@ async def a_long_run(writer: Writer) -> None:
 
 
 async def test_a_run_resumes_at_every_cursor(served: Served, writer: Writer) -> None:
-    """A client that resumes with any id gets exactly the events after it."""
+    """A client that resumes with any id gets exactly the events after it; each subject has its own cursor."""
     await a_long_run(writer)
     await writer.done()
     everything = await received(served, writer.run)
@@ -54,17 +54,11 @@ async def test_a_run_resumes_at_every_cursor(served: Served, writer: Writer) -> 
     for number, (_, cursor) in enumerate(everything[:-1]):
         if cursor:
             assert await received(served, writer.run, cursor) == everything[number + 1 :]
+    last_log = [sequence for kind, sequence, _ in writer.stored if kind == "log"][-2]
+    for after in ((last_log, 0), (0, writer.stored[-2][1])):  # The facts are known and the tokens not, and vice versa.
+        assert await received(served, writer.run, f"{after[0]}-{after[1]}") == frames_of(writer, after)
     by_query = await served.http.get(f"/v1/runs/{writer.run}/events?last_event_id={everything[-3][1]}")
     assert by_query.text.count("event: ") == 2
-
-
-async def test_each_subject_resumes_at_its_own_cursor(served: Served, writer: Writer) -> None:
-    """A client that missed the tokens but has the facts gets the tokens, and the other way round."""
-    await a_long_run(writer)
-    await writer.done()
-    last_log = [sequence for kind, sequence, _ in writer.stored if kind == "log"][-2]
-    for after in ((last_log, 0), (0, writer.stored[-2][1])):
-        assert await received(served, writer.run, f"{after[0]}-{after[1]}") == frames_of(writer, after)
 
 
 async def test_a_cursor_that_is_none_is_refused(served: Served, writer: Writer) -> None:
@@ -73,24 +67,10 @@ async def test_a_cursor_that_is_none_is_refused(served: Served, writer: Writer) 
     other = Writer(writer.bus)
     theirs = await other.open(), await other.chunk("x")
     await writer.chunk("x")
-    invented = (
-        "0-999999999",
-        f"0-{writer.stored[0][1]}",
-        f"{writer.stored[1][1]}-0",
-        f"{theirs[0]}-0",
-        f"0-{theirs[1]}",
-    )
-    for cursor in (
-        *invented,
-        "x",
-        "1",
-        "1-",
-        "-1-1",
-        "1-1-1",
-        "9" * 25 + "-1",
-        f"{writer.stored[-1][1] + 1}-0",
-        f"{2**62}-0",
-    ):
+    (_, log, _), (_, stream, _) = writer.stored
+    of_others = (f"0-{log}", f"{stream}-0", f"{theirs[0]}-0", f"0-{theirs[1]}")
+    invented = ("0-999999999", f"{stream + 1}-0", f"{2**62}-0")
+    for cursor in (*of_others, *invented, "x", "1", "1-", "-1-1", "1-1-1", "9" * 25 + "-1"):
         answer = await served.http.get(f"/v1/runs/{writer.run}/events", headers={"Last-Event-ID": cursor})
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor"), cursor
 
@@ -188,19 +168,19 @@ async def test_messages_published_to_the_live_subject_are_not_shown(served: Serv
         assert (await anext(events)).type == "chunk"
 
 
+def request_of(writer: Writer) -> bytes:
+    return f"GET /v1/runs/{writer.run}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+
+
 async def test_clients_that_leave_leave_nothing_behind(served: Served, writer: Writer) -> None:
     """200 of them disconnect at once. The run writes nothing, so only the connections show it."""
     await writer.open()
-    request = f"GET /v1/runs/{writer.run}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
     parts = served.parts
     before = len(parts.bus.nc._subs), len(asyncio.all_tasks()), len(parts.bus.on_reconnect)
     for _ in range(2):
-        connections = []
-        for _ in range(100):
-            reader, connection = await asyncio.open_connection("127.0.0.1", served.server.port)
-            connection.write(request)
-            connections.append((reader, connection))
-        for reader, _ in connections:
+        connections = [await asyncio.open_connection("127.0.0.1", served.server.port) for _ in range(100)]
+        for reader, connection in connections:
+            connection.write(request_of(writer))
             await reader.readuntil(b"run_started")
         assert len(parts.streams) == 100
         for number, (_, connection) in enumerate(connections):
@@ -219,13 +199,12 @@ async def test_clients_that_leave_leave_nothing_behind(served: Served, writer: W
 async def test_a_client_that_reads_slowly_gets_everything_and_delays_no_other(served: Served, writer: Writer) -> None:
     """It is sent what it can take; the rest waits in the log, not in the gateway."""
     await writer.open()
-    request = f"GET /v1/runs/{writer.run}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.setblocking(False)  # noqa: FBT003
     await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", served.server.port))
     reader, connection = await asyncio.open_connection(sock=raw, limit=4096)
-    connection.write(request)
+    connection.write(request_of(writer))
     await reader.readuntil(b"run_started")
     quick = asyncio.create_task(received(served, writer.run))
     for number in range(300):
