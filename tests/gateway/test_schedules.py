@@ -193,7 +193,7 @@ async def test_a_key_decides_what_its_schedules_may_do(shared_nats: NatsServer, 
     key, line = new_key("ann", limits)
     other, others_line = new_key("ann", {"user": "bob"})
     async with serving(shared_nats.url, api_keys=f"{line},{others_line}") as keyed:
-        of_others = {
+        of_others: dict[str, dict[str, Any]] = {
             "run.agent": {"agent": "default"},
             "run.tools.0": {"tools": ["pay"]},
             "run.user_id": {"user_id": "bob"},
