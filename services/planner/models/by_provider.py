@@ -23,8 +23,6 @@ from services.planner.models.types import Delta, ModelRequest, Reply
 
 OLLAMA_HOST = "127.0.0.1"
 MAX_LIST_BYTES = 1 << 20
-
-
 ANY_MODEL = "*"
 """Entry of a list of models that lets callers name any model."""
 
@@ -108,7 +106,7 @@ class ByProvider:
 
     async def warm(self, models: Iterable[str]) -> None:
         """Import LiteLLM if one of these models needs it. Otherwise it is imported by the first request that does."""
-        if any(self._needs_litellm(model) for model in models):
+        if any(_needs_litellm(model, self._endpoints) for model in models):
             await self._litellm.warm()
 
     async def aclose(self) -> None:
@@ -121,15 +119,12 @@ class ByProvider:
         """Yield the reply's deltas and, last, the Reply (see Model). Raises ModelFailed."""
         if _is_demo(request.model):
             return self._demo.stream(request)
-        return (self._litellm if self._needs_litellm(request.model) else self._direct).stream(request)
-
-    def _needs_litellm(self, model: str) -> bool:
-        return not _is_demo(model) and not self._endpoints.serves(model)
+        return (self._litellm if _needs_litellm(request.model, self._endpoints) else self._direct).stream(request)
 
 
 def missing_library(models: Iterable[str], endpoints: Endpoints) -> str | None:
     """Say which of the models needs LiteLLM where it is not installed, and how to mend that; None: none does."""
-    needing = [name for name in models if name != ANY_MODEL and not _is_demo(name) and not endpoints.serves(name)]
+    needing = [name for name in models if name != ANY_MODEL and _needs_litellm(name, endpoints)]
     if not needing or find_spec("litellm"):
         return None
     return (
@@ -140,3 +135,7 @@ def missing_library(models: Iterable[str], endpoints: Endpoints) -> str | None:
 
 def _is_demo(model: str) -> bool:
     return model.startswith(f"{demo.PROVIDER}/")
+
+
+def _needs_litellm(model: str, endpoints: Endpoints) -> bool:
+    return not _is_demo(model) and not endpoints.serves(model)

@@ -290,16 +290,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 _BY_EXCEPTION = {
     "ContextWindowExceededError": TOO_LONG,
     "ContentPolicyViolationError": CONTENT_REFUSED,
-    "AuthenticationError": CREDENTIALS_REFUSED,
-    "PermissionDeniedError": CREDENTIALS_REFUSED,
     "NotFoundError": MODEL_UNKNOWN,
     "RateLimitError": RATE_LIMITED,
-    "Timeout": TIMED_OUT,
-    "TimeoutError": TIMED_OUT,
-    "APITimeoutError": TIMED_OUT,
-    "BadRequestError": REQUEST_REFUSED,
-    "UnsupportedParamsError": REQUEST_REFUSED,
-    "UnprocessableEntityError": REQUEST_REFUSED,
+    **dict.fromkeys(("AuthenticationError", "PermissionDeniedError"), CREDENTIALS_REFUSED),
+    **dict.fromkeys(("Timeout", "TimeoutError", "APITimeoutError"), TIMED_OUT),
+    **dict.fromkeys(("BadRequestError", "UnsupportedParamsError", "UnprocessableEntityError"), REQUEST_REFUSED),
 }
 """Name of an exception's class, or of the nearest class above it -> meaning. Of others the status decides."""
 _PROVIDER_MISSING = Meaning(

@@ -37,9 +37,7 @@ _DECODER = JSONDecoder(strict=False)
 
 
 class Strand:
-    """A text that comes in pieces.
-
-    The halves of a surrogate pair are joined, also over two pieces; a half that stays alone becomes U+FFFD.
+    """A text that comes in pieces. Halves of a surrogate pair are joined, also over two pieces; a lone one is U+FFFD.
 
     Some servers repeat the text so far in each piece. They are known by three pieces, of which the second begins with
     the whole first one, and the third with the whole second one: then only what is new in a piece counts.

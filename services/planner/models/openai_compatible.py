@@ -14,12 +14,13 @@ Rule 6: proxies come from the environment, credentials never do: aiohttp's `trus
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
+from itertools import groupby
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -225,22 +226,16 @@ def body_of(request: ModelRequest, endpoint: Endpoint) -> bytes:
     return b",".join([head.removesuffix(b"}"), *messages])  # A history of megabytes is copied once.
 
 
-def _joined(deltas: list[Delta]) -> list[Delta]:
-    """Join the neighbouring deltas of one read that are text or reasoning alone."""
-    joined: list[Delta] = []
-    for delta in deltas:
-        last = joined[-1] if joined else None
-        if last is not None and _kind(last) == _kind(delta) not in {"call", "both"}:
-            joined[-1] = Delta(last.text + delta.text, last.reasoning + delta.reasoning)
+def _joined(deltas: list[Delta]) -> Iterator[Delta]:
+    """Join the neighbouring deltas of one read that are text alone, or reasoning alone."""
+    for kind, same in groupby(deltas, lambda delta: (bool(delta.text), bool(delta.reasoning))):
+        parts = list(same)
+        if kind == (True, False):
+            yield Delta("".join(part.text for part in parts))
+        elif kind == (False, True):
+            yield Delta(reasoning="".join(part.reasoning for part in parts))
         else:
-            joined.append(delta)
-    return joined
-
-
-def _kind(delta: Delta) -> str:
-    if delta.call is not None:
-        return "call"
-    return "both" if delta.text and delta.reasoning else "text" if delta.text else "reasoning"
+            yield from parts
 
 
 def _of_transport(model: str, error: BaseException) -> ModelFailed:

@@ -33,6 +33,7 @@ _TEMPLATE_FAILED = 500
 _HAS_READ: Message = {"role": "assistant", "content": "I have read the results."}
 _BEGINS: Message = {"role": "user", "content": "(The conversation begins.)"}
 _OF_TOOLS = re.compile(r"schema|function|tool|parameters|declaration")
+_OF_CHOICE = re.compile(r"tool[_ ]choice")
 _OF_SCHEMAS = re.compile(r"schema|parameters|declaration")
 _NUMBER = re.compile(r"(?:tools|functions|function_?declarations)(?:\[|\.)(\d+)")
 
@@ -156,14 +157,9 @@ CHANGES: tuple[Change, ...] = (
         _with_each(lambda message: {**message, "role": "user"} if message["role"] == "system" else message),
     ),
     # DeepSeek in thinking mode, Qwen, Kimi
-    Change(
-        "tool_choice: required",
-        re.compile(r"tool[_ ]choice"),
-        _without("tool_choice", "required", "auto"),
-        is_guessed=True,
-    ),
+    Change("tool_choice: required", _OF_CHOICE, _without("tool_choice", "required", "auto"), is_guessed=True),
     # DeepSeek's reasoner
-    Change("tool_choice", re.compile(r"tool[_ ]choice"), _without("tool_choice")),
+    Change("tool_choice", _OF_CHOICE, _without("tool_choice")),
     # Databricks, Cohere, Azure's older versions
     Change(
         "stream_options", re.compile(r"stream_options|include_usage"), _without("asks_usage", only=True, instead=False)
@@ -197,11 +193,7 @@ CHANGES: tuple[Change, ...] = (
         _with_each(lambda message: {key: value for key, value in message.items() if key != OPAQUE}),
     ),
     # models without reasoning behind a name that the table knows as reasoning
-    Change(
-        "reasoning_effort",
-        re.compile(r"reasoning|thinking"),
-        _without("reasoning_effort"),
-    ),
+    Change("reasoning_effort", re.compile(r"reasoning|thinking"), _without("reasoning_effort")),
     # Ollama, vLLM without a parser of calls
     Change(
         "native calls of tools",

@@ -23,39 +23,20 @@ Ending = Literal["whole", "limit", "filtered", "broken"]
 `broken`: cut by a fault, so the same request may be answered whole."""
 
 ENDINGS: dict[str, Ending] = {
-    "length": "limit",  # OpenAI, vLLM, SGLang, llama.cpp, Ollama
-    "max_tokens": "limit",  # Anthropic, Bedrock, Gemini
-    "max_output_tokens": "limit",  # OpenAI's Responses behind a bridge
-    "model_length": "limit",  # Mistral
-    "model_context_window_exceeded": "limit",  # Anthropic
-    "content_filter": "filtered",  # OpenAI, Azure, DeepSeek
-    "content_filtered": "filtered",  # Bedrock
-    "guardrail_intervened": "filtered",  # Bedrock
-    "sensitive": "filtered",  # Zhipu
-    "refusal": "filtered",  # Anthropic
     "error_toxic": "filtered",  # Cohere
-    # Gemini
-    **dict.fromkeys(("safety", "recitation", "blocklist", "prohibited_content", "spii", "language"), "filtered"),
-    "network_error": "broken",  # Zhipu
     "insufficient_system_resource": "broken",  # DeepSeek
     "repetition_truncation": "broken",  # DeepSeek
-    "abort": "broken",  # vLLM, SGLang
-    "aborted": "broken",  # TGI and gateways
-    "error": "broken",  # OpenRouter, vLLM, Cohere
-    "error_limit": "limit",  # Cohere
-    "cancelled": "broken",  # gateways
-    "timeout": "broken",  # gateways
-    "malformed_function_call": "broken",  # Gemini
-    "malformed_response": "broken",  # Gemini
-    "other": "broken",  # Gemini
+    # Gemini
+    **dict.fromkeys(("recitation", "prohibited_content", "spii", "language"), "filtered"),
+    **dict.fromkeys(("malformed_function_call", "malformed_response", "other"), "broken"),
 }
-"""Finish reason, in lower case, with `_` between words -> meaning. The source stands beside each."""
+"""Finish reason, in lower case, with `_` between words -> meaning: those whose words do not say it."""
 WORDS: tuple[tuple[re.Pattern[str], Ending], ...] = (
     (re.compile(r"max_.*(?:tokens|length)|length|(?<!rate_)limit|truncat|exceed|out_of_tokens|incomplete"), "limit"),
     (re.compile(r"filter|safety|sensitive|moderat|block|policy|guardrail|refus"), "filtered"),
     (re.compile(r"error|fail|rate_limit|abort|cancel|timeout|time_out|interrupt|overload|preempt|terminat"), "broken"),
 )
-"""Words in reasons of no row, such as `max_new_tokens`, `imageSafety` and `server_error`."""
+"""Words in all others, such as `length`, `max_new_tokens`, `content_filter`, `imageSafety` and `server_error`."""
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _PUNCTUATION = re.compile(r"[\W_]+")
 

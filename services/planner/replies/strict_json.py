@@ -80,11 +80,7 @@ class NotJson(ValueError):
 
 
 def loads(text: str, *, lenient: bool = False) -> Any:
-    """Return the one value in `text`, in strict JSON or in the lenient dialect.
-
-    Raises:
-        NotJson: with position and cause. No text raises anything else.
-    """
+    """Return the one value in `text`, in strict JSON or in the lenient dialect. Raises NotJson, and nothing else."""
     reader = Reader(text, lenient=lenient)
     value, end = reader.read(0)
     end = reader.skip_blanks(end)
@@ -149,11 +145,7 @@ class Reader:
         """Whether an opened comment may be closed later in the text."""
 
     def read(self, start: int) -> tuple[Any, int]:
-        """Return the value at `start`, after any blanks, and its end.
-
-        Raises:
-            NotJson: at the first invalid character.
-        """
+        """Return the value at `start`, after any blanks, and its end. Raises NotJson at the first invalid character."""
         self._open, self._is_python = [], None
         here = self.skip_blanks(start)
         while True:
@@ -182,11 +174,7 @@ class Reader:
         return here
 
     def read_string(self, start: int) -> tuple[str, int]:
-        """Return the decoded string whose quote is at `start`, and its end.
-
-        Raises:
-            NotJson: it is not closed, or holds an invalid character or escape.
-        """
+        """Return the decoded string whose quote is at `start`, and its end. Raises NotJson."""
         text, quote = self._text, self._text[start]
         if self._is_python is None:
             self._is_python = quote == "'"
@@ -349,10 +337,9 @@ def _read(data: bytes) -> Any:
 
 
 def _is_modest(data: bytes) -> bool:
-    """Whether the text cannot hold too deep nesting or an infinite number.
+    """Whether the text has few containers, no exponent and no hundreds of digits: no need to look at the values.
 
-    True for few containers, no exponents and no hundreds of digits. False also for a long text with few members:
-    checking its values is faster than checking each of its characters.
+    False also for a long text with few members, whose values are checked faster than its characters.
     """
     if len(data) > SHORT_BYTES and data.count(b":", 0, 2 * SHORT_BYTES) < FEW_MEMBERS:
         return False

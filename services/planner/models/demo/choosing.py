@@ -215,10 +215,7 @@ def clauses(question: str) -> list[str]:
 
 
 def _fitting(situation: Situation, evidence: Evidence, without: Iterable[str]) -> list[tuple[float, str, Tool]]:
-    """Return score, reason and tool of those that fit, best first. A tool that writes must be named by the question.
-
-    A word that many tools share says little about any of them.
-    """
+    """Return score, reason and tool of those that fit, best first. A word that many tools share says little."""
     asked, excluded = stems(evidence.text), set(without)
     places = {
         tool.name: (

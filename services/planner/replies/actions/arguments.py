@@ -163,10 +163,7 @@ def _args(step: Mapping[str, Any]) -> Any:
 
 
 def _join(join: Any, warnings: list[str]) -> dict[str, Any] | None:
-    """Return a join that names a node, else None.
-
-    Invalid `args` or `inject` are kept, so that the model learns why its join did not run.
-    """
+    """Return a join that names a node, else None. Invalid `args` and `inject` stay, for the model to learn of."""
     if join is None or join == {}:
         return None
     if not isinstance(join, dict):
@@ -212,12 +209,10 @@ def task_args(args: dict[str, Any], alias_mode: str | None, warnings: list[str])
 
 
 def _mode(fields: dict[str, Any], alias_mode: str | None) -> Any:
-    stated = fields.get("mode")
+    stated = fields.get("mode", "")
     if isinstance(stated, str):
         stated = stated.strip()
         stated = stated.lower() if stated.lower() in _MODES else stated
-    if stated not in {None, ""} if isinstance(stated, str | None) else True:
+    if stated != "":
         return stated
-    if alias_mode:
-        return alias_mode
-    return "subagent" if fields.get("query") else "job" if fields.get("tool") else None
+    return alias_mode or ("subagent" if fields.get("query") else "job" if fields.get("tool") else None)

@@ -109,7 +109,6 @@ def _encoded(text: str) -> dict[str, Any] | None:
 
 
 FIVE_FIELDS = ("thought", "next_node", "args", "plan", "join")
-MAX_VALUE_CHARACTERS = 40
 
 
 def two_field_deviation(obj: Any, tools: AbstractSet[str]) -> str:
@@ -121,7 +120,7 @@ def two_field_deviation(obj: Any, tools: AbstractSet[str]) -> str:
         return f"the object stands inside a {'list' if isinstance(obj, list) else 'text'}"
     odd = [key for key in obj if key not in {"next_node", "args"}]
     if odd:
-        return f"`{odd[0][:MAX_VALUE_CHARACTERS]}` is no field of an action; it has `next_node` and `args` only"
+        return f"`{odd[0][:MAX_KEY_CHARACTERS]}` is no field of an action; it has `next_node` and `args` only"
     for key, kind, name in (("next_node", str, "a text"), ("args", dict, "an object")):
         if key not in obj:
             return f"`{key}` is missing"
@@ -159,7 +158,7 @@ def five_field_deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str
         obj = inner
     odd = [key for key in obj if key not in FIVE_FIELDS]
     if odd:
-        name = odd[0][:MAX_VALUE_CHARACTERS]
+        name = odd[0][:MAX_KEY_CHARACTERS]
         return f"`{name}` is no field of an action; it has `thought`, `next_node`, `args`, `plan` and `join` only"
     if "next_node" not in obj:
         return "`next_node` is missing"

@@ -108,10 +108,7 @@ def normalize_action(
 def _read_well_formed(
     text: str, native: str, tools: AbstractSet[str], action_format: ActionFormat
 ) -> Normalized | None:
-    """Parse a reply that is one strict object with a node and nothing else, as most replies are.
-
-    None for all others, invalid ones included. For the accepted ones, the full parse gives the same result.
-    """
+    """Read one strict object with a node, as most replies are, as the full parse would. None for all others."""
     text = text.strip(" \t\r\n")
     read = well_formed_object(text, 0) if text.startswith('{"') and text.endswith("}") else None
     if (
@@ -200,22 +197,18 @@ def _lenient(reply: _Reply, tools: AbstractSet[str], action_format: ActionFormat
     found = reply.found
     if reply.broken and (reply.broken.was_action or not found) and not reply.shapes[Shape.NODE]:
         was_action = reply.broken.was_action
-        return Normalized(
-            None, _reasoning(reply, None), error="unparseable", complaint=_place(reply.broken), was_action=was_action
-        )
+        return Normalized(None, None, error="unparseable", complaint=_place(reply.broken), was_action=was_action)
     if not found:
         others = reply.shapes[Shape.OTHER]
         if not others:
-            return Normalized(None, _reasoning(reply, None), error="unparseable", complaint=reply.nothing)
+            return Normalized(None, None, error="unparseable", complaint=reply.nothing)
         found = list(others)
     if action_format == "legacy" and reply.found:
         wrong = five_field_deviation(found[0].value, tools)
         found = [item for item in found if not five_field_deviation(item.value, tools)]
         if wrong:
             alternates = _alternates(Reading(), sorted(found, key=lambda item: item.start), tools)
-            return Normalized(
-                None, _reasoning(reply, None), alternates, error="no_action", complaint=wrong, was_action=True
-            )
+            return Normalized(None, None, alternates, error="no_action", complaint=wrong, was_action=True)
     first = read_object(found[0].value, tools)
     together = _alternates(first, _together(reply.text, found), tools)
     alternates = _alternates(first, sorted(found[1:], key=lambda item: item.start), tools) if reply.found else ()
@@ -281,9 +274,7 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
     if reply.broken or not objects:
         complaint = _place(reply.broken) if reply.broken else reply.nothing
         was_action = reply.broken is not None and reply.broken.was_action
-        return Normalized(
-            None, _reasoning(reply, None), error="unparseable", complaint=complaint, was_action=was_action
-        )
+        return Normalized(None, None, error="unparseable", complaint=complaint, was_action=was_action)
     only = objects[0]
     reasoning = _reasoning(reply, only)
     try:
@@ -299,13 +290,8 @@ def _strict(reply: _Reply, tools: AbstractSet[str]) -> Normalized:
     return Normalized(reading.action, reasoning, warnings=reading.warnings, form=form)
 
 
-def _reasoning(reply: _Reply, chosen: Found | None) -> str | None:
-    """Return the text before the action as reasoning, without the marks of thoughts.
-
-    It ends at the first code fence if the action is in a fence, else at the first object.
-    """
-    if chosen is None:
-        return None
+def _reasoning(reply: _Reply, chosen: Found) -> str | None:
+    """Return the text before the first fence, if the action is in one, else before the first object, without marks."""
     if chosen.fenced and reply.first_fence is not None:
         end = reply.first_fence
     elif reply.broken is None:

@@ -7,6 +7,7 @@ built later, in the event loop, where other runs would wait.
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
+from itertools import chain
 from typing import Any, NamedTuple
 
 from contracts.runs.decisions import FINAL_RESPONSE, PLAN, RESERVED, TASK, PlannerAction
@@ -77,15 +78,11 @@ def calls_of(action: Mapping[str, Any]) -> list[dict[str, Any]]:
         calls = [call for item in envelope if (call := _function_in(item))]
         if calls:
             return calls
-    for key in ("function_call", "function"):
-        call = _function_in(action.get(key))
-        if call:
-            return [call]
-    for name, arguments in _FOREIGN_FORMS.items():
-        call = _call_in(action, name, arguments)
-        if call:
-            return [call]
-    return []
+    found = chain(
+        (_function_in(action.get(key)) for key in ("function_call", "function")),
+        (_call_in(action, name, arguments) for name, arguments in _FOREIGN_FORMS.items()),
+    )
+    return next(([call] for call in found if call), [])
 
 
 def _function_in(item: Any) -> dict[str, Any] | None:

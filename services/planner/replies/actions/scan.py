@@ -99,7 +99,6 @@ class Scan:
     """One scan of a text.
 
     With `skip_thoughts` the content of thoughts is skipped, and `thoughts` says whether there was any.
-
     `characters_examined` counts each examination of a character. `first_fence`: position of the first code fence.
     `node`: position of the first mention of a node outside all objects. `cut`: the text ends where an object may begin.
     """

@@ -32,9 +32,7 @@ class _Node(Enum):
 
 
 class Action:
-    """Follows the tokens of one object.
-
-    The text of an answer is held until the node is known, and dropped if the node is not final.
+    """Follows the tokens of one object. An answer is held until the node is known, and dropped if it is not final.
 
     `new` collects the text to stream; its owner empties it.
     """
@@ -139,10 +137,7 @@ class Action:
             self._bar()
 
     def _on_plain_answer(self, text: str) -> None:
-        """Process a part of `args` that is a text: the answer itself, unless it begins like an encoded object.
-
-        Only the whole text can show whether it is one.
-        """
+        """Process a part of `args` that is a text: the answer, unless it may be an encoded object."""
         if self._indent is not None:
             self._indent.append(text)
             if text.isspace():
@@ -167,10 +162,7 @@ class Action:
             self._answer_key = None
 
     def _on_line(self, token: Token, text: str) -> None:
-        """Process an item of `args` that is a list.
-
-        Its leading texts are lines of the answer. After any other item, the final parse decides.
-        """
+        """Process an item of a list: leading texts are lines of the answer, anything else is for the final parse."""
         if token is Token.TEXT_BEGINS:
             if self._answered:
                 self._say("\n")
@@ -264,11 +256,7 @@ class ObjectStream(ABC):
 
 
 class AnswerStream(ObjectStream):
-    """Streams the answer text of an action.
-
-    `tools`: the names that the model may call. They are needed because a tool may be named like an opcode in another
-    case.
-    """
+    """Streams the answer text of an action. `tools`: what the model may call; one may be named like an opcode."""
 
     def __init__(
         self,
