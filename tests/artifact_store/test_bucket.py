@@ -20,32 +20,6 @@ def new_key() -> str:
     return f"tenant_1/{name[:2]}/{name}"
 
 
-@pytest.mark.parametrize("size", [0, 1, 4095, MIB, 6 * MIB + 3])
-async def test_what_is_written_is_read_back(bucket: Bucket, size: int) -> None:
-    """From memory and as a stream; the size is known, the bytes are the same."""
-    await bucket.ensure()
-    body = secrets.token_bytes(size)
-    for stream in (False, True):
-        key = new_key()
-        assert await bucket.size(key) is None
-        if stream:
-            await bucket.write_stream(key, (body[start : start + MIB] for start in range(0, size, MIB)), size)
-        else:
-            await bucket.write(key, body)
-        assert await bucket.size(key) == size
-        if size:
-            assert await bucket.read(key, 0, size, size) == body
-
-
-async def test_ranges_are_exact(bucket: Bucket) -> None:
-    """Whether the server answers a range with 206, or with 200 as one of them does."""
-    await bucket.ensure()
-    key, body = new_key(), secrets.token_bytes(3 * MIB)
-    await bucket.write(key, body)
-    for offset, length in ((0, 1), (1, 10), (MIB, MIB), (3 * MIB - 1, 1), (12345, 2 * MIB)):
-        assert await bucket.read(key, offset, length, 3 * MIB) == body[offset : offset + length]
-
-
 async def test_a_stream_that_breaks_leaves_nothing(bucket: Bucket) -> None:
     """An error of the sender ends the put, and no object appears; nor does it damage one that is there."""
     await bucket.ensure()

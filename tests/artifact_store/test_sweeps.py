@@ -10,6 +10,8 @@ from typing import TypeVar
 import pytest
 
 from contracts.artifacts import DeleteArtifact, GetArtifact
+from contracts.wire import keys
+from contracts.wire.names import new_id
 from services.artifact_store.bucket import Bucket
 from services.artifact_store.store import ArtifactStore
 from services.artifact_store.sweeps import GarbageCollector
@@ -31,6 +33,25 @@ async def test_a_put_that_died_before_its_reference_goes_after_the_grace(embedde
     await inside.collector.sweep()
     assert not embedded.objects()
     assert not await inside.is_known(put)
+
+
+async def test_only_objects_that_no_entry_names_go(embedded: Store, inside: Inside) -> None:
+    """A put under way and a stored artifact keep theirs, and so does everything that is no object of the store."""
+    put = embedded.put_of(b"under way")
+    entry = await inside.begin(put, b"under way")
+    ref = await embedded.client.put(embedded.tenant, b"kept")
+    kept = embedded.objects()
+    late = keys.object_key(embedded.tenant, keys.new_object_name(ref.artifact_id))
+    strays = [late, *(keys.object_key(embedded.tenant, keys.new_object_name(new_id())) for _ in range(3))]
+    foreign = f"{embedded.tenant}/readme"
+    for key in (*strays, foreign):
+        await inside.bucket.write(key, b"x")
+    await inside.sweep_bucket(HOUR_MS)
+    assert set(strays) <= set(embedded.objects()), "they are too young"
+    assert await inside.sweep_bucket(-HOUR_MS) >= len(strays)
+    assert sorted(embedded.objects()) == sorted([*kept, foreign])
+    assert entry.object_key in kept
+    assert (await embedded.client.read(embedded.tenant, ref.artifact_id, limit=10))[1] == b"kept"
 
 
 class Dawdling(Bucket):

@@ -1,4 +1,4 @@
-"""Services on a NATS server that knows users: with the right login, with a wrong one, and with half of one."""
+"""Services on a NATS server that knows users, with the right login and with a wrong one, or that speaks TLS."""
 
 import asyncio
 import subprocess
@@ -10,8 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.messaging.connection import Bus
-from services.planner.settings import PlannerSettings
-from services.runtime.settings import BusSettings, read_settings
+from services.runtime.settings import BusSettings
 from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer
 from tests.support.s3_servers import S3Server
@@ -47,19 +46,6 @@ def test_every_service_logs_in(server: NatsServer, tmp_path: Path) -> None:
             }
             for name in stack.parts:
                 assert LOGIN["RUNWIRE_NATS_PASSWORD"] not in stack.log_of(name).read_text()
-
-
-@pytest.mark.parametrize("name", LOGIN)
-def test_half_a_login_is_refused(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """NATS would take it for none at all."""
-    monkeypatch.setenv(name, "canary")
-    with pytest.raises(SystemExit):
-        read_settings(PlannerSettings)
-    sentence = capsys.readouterr().err
-    assert "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together" in sentence
-    assert "canary" not in sentence
 
 
 async def test_the_certificate_of_the_server_is_checked(tmp_path: Path) -> None:

@@ -36,15 +36,6 @@ async def test_a_timer_reaches_inbox_however_late_inbox_finds_timers(bus: Bus) -
     await wait_until(lambda: bus.last(subjects.INBOX, taken), what="INBOX takes it")
 
 
-async def test_what_cannot_be_changed_in_place_is_named(bus: Bus) -> None:
-    """The error says which stream, and why."""
-    await bus.api("STREAM.DELETE.CALLS", {})
-    wanted = next(config for config in STREAMS if config["name"] == subjects.CALLS)
-    await bus.api("STREAM.CREATE.CALLS", {**wanted, "storage": "memory"})
-    with pytest.raises(Misconfigured, match="CALLS"):
-        await provision(bus)
-
-
 async def test_overlapping_consumers_are_refused_by_name(bus: Bus) -> None:
     """A work queue allows one consumer per filter: a second one raises an error."""
     with pytest.raises(Misconfigured, match="another"):

@@ -17,6 +17,8 @@ from tests.support.needs import free_port
 from tests.support.waiting import wait_until_blocking
 
 ROOT = Path(__file__).parents[2]
+LOGIN = ("RUNWIRE_NATS_USER", "RUNWIRE_NATS_PASSWORD")
+"""Half of it would be none at all for NATS."""
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,10 @@ ROOT = Path(__file__).parents[2]
         ),
         (PlannerSettings, "RUNWIRE_MODEL_API_KEY", '"secret"', "RUNWIRE_MODEL_API_KEY: the value is in quotes"),
         (PlannerSettings, "RUNWIRE_MODELS", " 'secret' ", "RUNWIRE_MODELS: the value is in quotes"),
+        *(
+            (BusSettings, name, "secret", "RUNWIRE_NATS_USER and RUNWIRE_NATS_PASSWORD are set together")
+            for name in LOGIN
+        ),
         (GatewaySettings, "RUNWIRE_PORT", "secret", "RUNWIRE_PORT: Input should be a valid integer"),
         (ArtifactStoreSettings, "RUNWIRE_S3_ACCESS_KEY", "secret", "RUNWIRE_S3_SECRET_KEY"),
     ],

@@ -164,20 +164,6 @@ async def test_stored_calls_wait_in_order_and_direct_calls_are_declined() -> Non
     assert not places.take_directly("work", 2, 1)
 
 
-async def test_a_cancelled_wait_passes_its_place_on() -> None:
-    """Also where it is cancelled at the moment in which it gets the place."""
-    places = Concurrency()
-    await places.take("work", 1)
-    late, next_one = asyncio.create_task(places.take("work", 1)), asyncio.create_task(places.take("work", 1))
-    await asyncio.sleep(0)
-    places.give_back("work")
-    late.cancel()
-    await asyncio.wait({late})
-    await asyncio.wait_for(next_one, 1)
-    places.give_back("work")
-    assert places.take_directly("work", 1, 1)
-
-
 async def test_a_tool_that_starts_a_little_late_is_waited_for(
     planner: Planner, start_runner: Start, client: Client
 ) -> None:
