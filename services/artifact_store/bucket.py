@@ -97,10 +97,7 @@ class Keys(Provider):
 
 
 class Bucket:
-    """The S3 bucket.
-
-    Every method raises StorageUnavailable when the server does not answer, or answers with an error.
-    """
+    """The S3 bucket. Every method raises StorageUnavailable where the server answers with an error, or not at all."""
 
     def __init__(self, settings: ArtifactStoreSettings) -> None:
         self._name = settings.s3_bucket

@@ -154,10 +154,7 @@ class References:
         return found
 
     async def read(self, tenant: str, artifact: str) -> tuple[ArtifactEntry | None, int]:
-        """Return an entry and its sequence from the leader.
-
-        Without an entry: the sequence of its deletion, or 0. Raises UnknownVersion.
-        """
+        """Return an entry and its sequence, or that of its deletion, or 0, from the leader. Raises UnknownVersion."""
         found = await self._kv.get_from_leader(keys.reference(tenant, artifact))
         content = parsed(found.data)
         entry = ArtifactEntry(tenant, artifact, content, found.sequence) if content is not None else None

@@ -56,10 +56,7 @@ class Deletions:
         self._begun: asyncio.Queue[ArtifactEntry] = asyncio.Queue()
 
     async def begin(self, entry: ArtifactEntry) -> None:
-        """Hide an artifact, and delete its bytes in the background. Raises Outdated.
-
-        The next sweep repeats what fails in the background.
-        """
+        """Hide an artifact, and delete its bytes in the background, else by the next sweep. Raises Outdated."""
         self._begun.put_nowait(await self._hide(entry))
 
     async def finish_forever(self) -> None:
@@ -89,10 +86,7 @@ _MARK_BYTES = 32
 
 
 async def claim_bucket(kv: KeyValueBucket, bucket: Bucket) -> None:
-    """Write our mark into a bucket without a mark.
-
-    If only the bucket lost its mark, write it again only while the bucket is empty.
-    """
+    """Write our mark into a bucket without one; where only the bucket has lost it, only while it is empty."""
     if await bucket.size(keys.OWNER_OBJECT_KEY) is not None:
         return
     mark = (await kv.get_from_leader(keys.bucket_owner())).data

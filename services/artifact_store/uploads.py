@@ -118,10 +118,7 @@ class _Upload:
         self._pipe.fail(error)
 
     def has(self, seq: int) -> ChunkTaken:
-        """Confirm that a chunk is here and not acknowledged yet.
-
-        Raises StorageUnavailable when the chunk or its reply was lost.
-        """
+        """Confirm that a chunk is here, not acknowledged yet. Raises StorageUnavailable if it or its reply was lost."""
         if seq not in self._waiting:
             raise StorageUnavailable("unknown chunk: start again")
         return ChunkTaken(received=self._received)
@@ -205,10 +202,7 @@ class _Pipe:
         self._queue.put(error)
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the chunks, in a thread.
-
-        Raises the error of `fail`, and StorageUnavailable when no more chunks come.
-        """
+        """Yield the chunks, in a thread. Raises the error of `fail`, and StorageUnavailable if no more chunks come."""
         given = 0
         while given < self._size:
             try:

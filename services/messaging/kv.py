@@ -110,10 +110,7 @@ class Bucket:
             return made
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
-        """Delete an entry, unconditionally or if its revision is `revision`.
-
-        Raises Outdated. Its delete marker expires after an hour.
-        """
+        """Delete an entry, if it has this `revision` where one is given. Raises Outdated. Its marker stays an hour."""
         headers = {"KV-Operation": "PURGE", "Nats-Rollup": "sub", **_ttl(_DELETE_MARKER_TTL_S)}
         subject = self._subject(key)
         if revision is None:

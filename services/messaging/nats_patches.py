@@ -115,10 +115,7 @@ class RequestReply:
 
 
 def expire(answer: asyncio.Future[Any]) -> None:
-    """End a wait with TimeoutError.
-
-    `asyncio.wait_for` can lose a cancellation when the reply comes at the same moment (Python 3.11).
-    """
+    """End a wait with TimeoutError. `asyncio.wait_for` of Python 3.11 can lose a cancellation as the reply comes."""
     if not answer.done():
         answer.set_exception(TimeoutError())
 

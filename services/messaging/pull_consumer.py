@@ -180,10 +180,7 @@ class PullConsumer:
         return self
 
     async def stop(self, grace_s: float) -> None:
-        """Request no more messages.
-
-        Wait `grace_s` seconds for those in progress, then abandon them: they are redelivered.
-        """
+        """Request no more messages. Those in progress have `grace_s` seconds; then they are left, and redelivered."""
         self._stopping = True
         if self._renew in self._bus.on_reconnect:
             self._bus.on_reconnect.remove(self._renew)

@@ -132,10 +132,7 @@ def bucket(name: str) -> dict[str, Any]:
 
 
 def consumer(name: str, subject: str, ack_wait_s: float, max_ack_pending: int = 50_000) -> dict[str, Any]:
-    """Return a durable work queue consumer.
-
-    `max_deliver` is unlimited: the reader counts starts and dead-letters (`dead_letters`).
-    """
+    """Return a durable work queue consumer. `max_deliver` is unlimited: the reader counts starts (`dead_letters`)."""
     return {
         "durable_name": name,
         "name": name,
@@ -240,10 +237,7 @@ async def _apply(bus: Bus, subject: str, name: str, config: dict[str, Any]) -> d
 
 
 def differing(wanted: dict[str, Any], found: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the settings of `wanted` that differ on the server: name -> (wanted, found).
-
-    A false or zero setting may be absent.
-    """
+    """Return the settings that differ on the server: name -> (wanted, found). A false or zero one may be absent."""
     return {key: (value, found.get(key)) for key, value in wanted.items() if not _same(value, found.get(key))}
 
 

@@ -185,10 +185,7 @@ class Health:
 
 
 async def serve_health(health: Health, host: str, port: int) -> asyncio.Server:
-    """Serve what `Health` answers for a service without other routes, and log the address. Port 0: any free one.
-
-    A connection carries one request.
-    """
+    """Serve `Health` for a service without other routes, one request a connection. Logs the address. Port 0: any."""
 
     async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -102,10 +102,7 @@ Settings = TypeVar("Settings", bound=BusSettings)
 
 
 def read_settings(kind: type[Settings]) -> Settings:
-    """Read the settings of a service.
-
-    Raises SystemExit for wrong ones, after a sentence for each on stderr that shows no value.
-    """
+    """Read settings. Raises SystemExit, after a sentence on stderr for each wrong one, which shows no value."""
     try:
         return kind()
     except ValidationError as error:

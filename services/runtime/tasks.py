@@ -130,9 +130,6 @@ async def cancelled(*tasks: asyncio.Task[Any] | None) -> None:
 
 
 def code_locations(error: BaseException) -> list[str]:
-    """Return where an error was raised, as `file:line`, the innermost last.
-
-    For logs: the error's text or a traceback may contain user data.
-    """
+    """Return where an error was raised, as `file:line`, the innermost last: its text may contain user data."""
     frames = traceback.extract_tb(error.__traceback__)
     return [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames][-_MAX_FRAMES:]

@@ -69,10 +69,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """How the call ended, at this time in Unix seconds.
-
-    `failure`: why there is no result; `complaint`: why the result is not accepted.
-    """
+    """How the call ended, at Unix seconds. `failure`: why there is no result; `complaint`: why it is not accepted."""
 
     at: float
     latency_ms: int = 0

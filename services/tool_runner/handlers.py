@@ -129,10 +129,7 @@ class DirectCalls:
             await asyncio.wait(self._answering, timeout=_ANSWER_WITHIN_S)
 
     async def outcome(self, call: CallRequested) -> RoundEnd | None:
-        """Return how a call has ended that was received directly, once it has; None if it was not.
-
-        Raises RunEnded or AlreadyCompleted.
-        """
+        """Return how a call ends that was received directly; else None. Raises RunEnded and AlreadyCompleted."""
         received = self._received.get(_key(call)) if call.again else None
         return None if received is None or received.task is None else await asyncio.shield(received.task)
 

@@ -28,10 +28,7 @@ class InvalidToolsFile(ValueError):
 
 
 def read_tools_file(path: Path) -> list[Announcement]:
-    """Return the tools of a JSON or TOML file: a list of specifications, in TOML under `[[tools]]`.
-
-    Raises InvalidToolsFile.
-    """
+    """Return the tools of a JSON file, a list, or of a TOML file, under `[[tools]]`. Raises InvalidToolsFile."""
     _, content = read_document(path, InvalidToolsFile)
     entries = content.get("tools") if isinstance(content, dict) else content
     if not isinstance(entries, list):

@@ -123,10 +123,7 @@ def _pause(call: ToolCall, server: McpServer, result: Mapping[str, Any]) -> Even
 
 
 def _content(blocks: Any) -> tuple[list[str], dict[str, tuple[str, str]]]:
-    """Return the texts, and by stream id the media type and base64 of everything else.
-
-    A text stands for what is left out, too.
-    """
+    """Return the texts, also for what is left out, and by stream id the media type and base64 of all else."""
     texts: list[str] = []
     attachments: dict[str, tuple[str, str]] = {}
     room = _MAX_BINARY_CHARACTERS
