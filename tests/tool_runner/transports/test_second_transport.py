@@ -10,23 +10,20 @@ import pytest
 from contracts.artifacts import BytesGiven
 from contracts.tools.messages import CallQuestion, ResultRejected, ToolCall, ToolFailure, ToolSpec
 from services.messaging.connection import Bus
-from services.shared.redaction.stored_values import from_blob
 from services.tool_runner import app
 from services.tool_runner.app import Kind
 from services.tool_runner.calls import events
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings
 from services.tool_runner.transports.base import EventQueue
-from tests.support.stores import Store
 from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Planner, Start, fault_of, named_of
+from tests.tool_runner.conftest import Planner, Start, fault_of
 
 Function = Callable[[ToolCall], Awaitable[object]]
-SHEET = {"title": "Sales", "rows": list(range(20_000))}
 
 
-def spec_of(name: str, *, idempotent: bool = True) -> ToolSpec:
-    spec = ToolSpec(name=name, description="of this process", idempotent=idempotent, timeout_s=10)
+def spec_of(name: str) -> ToolSpec:
+    spec = ToolSpec(name=name, description="of this process", idempotent=True, timeout_s=10)
     return ToolSpec.model_validate_json(spec.model_dump_json())
 
 
@@ -37,7 +34,6 @@ class Functions:
         self.tools = tools
         self.running: dict[str, asyncio.Task[None]] = {}
         """Idempotency key -> the function that runs for the call."""
-        self.rejected: list[str] = []
         self.connected_since: float | None = 0.0
         self._changed = changed
 
@@ -73,7 +69,7 @@ class Functions:
         yield Functions.Connection(self, self.tools[spec.name], queue)
 
     async def reject(self, tool: str, rejected: ResultRejected) -> None:
-        self.rejected.append(f"{tool}: {rejected.code}")
+        """Nobody reads why."""
 
     class Connection:
         """Runs the function of one call."""
@@ -118,10 +114,6 @@ async def functions(monkeypatch: pytest.MonkeyPatch, start_runner: Start) -> Fun
     async def double(call: ToolCall) -> object:
         return {"doubled": 2 * call.args["number"]}
 
-    async def sheet(call: ToolCall) -> object:
-        metadata = {"request_id": call.request_id}
-        return {"artifact_id": "sales-7", "artifact": SHEET, "_metadata": metadata}
-
     async def fails(call: ToolCall) -> object:
         raise ValueError(f"no {call.args['what']}")
 
@@ -130,7 +122,7 @@ async def functions(monkeypatch: pytest.MonkeyPatch, start_runner: Start) -> Fun
         return None
 
     def kind(_bus: Bus, _settings: ToolRunnerSettings, changed: asyncio.Event) -> Kind:
-        tools: dict[str, Function] = {"double": double, "sheet": sheet, "fails": fails, "waits": waits}
+        tools: dict[str, Function] = {"double": double, "fails": fails, "waits": waits}
         found.append(Functions(changed, tools))
         return Kind(found[0], found[0])
 
@@ -139,24 +131,15 @@ async def functions(monkeypatch: pytest.MonkeyPatch, start_runner: Start) -> Fun
     return found[0]
 
 
-@pytest.mark.usefixtures("functions")
-async def test_its_calls_have_outcomes_like_all_others(planner: Planner) -> None:
-    """Announced, checked, called; and a failure is the tool's own."""
+async def test_its_calls_have_outcomes_like_all_others(planner: Planner, functions: Functions) -> None:
+    """Announced, checked, called; and a failure is the tool's own. NATS serves what it does not."""
     finished = await planner.call("double", {"number": 21})
     assert (finished.status, finished.observation) == ("succeeded", {"doubled": 42})
     fault = fault_of(await planner.call("fails", {"what": "paper"}))
     assert (fault.code, fault.reason) == ("tool_error", "no paper")
-
-
-@pytest.mark.usefixtures("functions")
-async def test_its_canonical_results_are_separated_and_stored(planner: Planner, store: Store) -> None:
-    """The same forms, previews and artifacts."""
-    finished = await planner.call("sheet", {})
-    assert finished.observation["artifact"].startswith("<artifact:dict size=")
-    responded, ref = named_of(finished)
-    assert (responded.artifact_id, ref.namespace) == ("sales-7", "sheet")
-    ref, body = await store.client.read("default", ref.artifact_id, limit=1 << 20)
-    assert from_blob(body, ref) == SHEET
+    running = {**functions.running}
+    assert fault_of(await planner.call("of_nats", {})).code == "tool_unavailable"
+    assert functions.running == running
 
 
 async def test_the_end_of_a_run_cancels_its_function(planner: Planner, functions: Functions) -> None:
@@ -166,9 +149,3 @@ async def test_the_end_of_a_run_cancels_its_function(planner: Planner, functions
     (running,) = functions.running.values()
     await planner.end_run(run)
     await wait_until(running.cancelled, what="it is cancelled")
-
-
-async def test_nats_serves_what_it_does_not(planner: Planner, functions: Functions) -> None:
-    """A call of a tool of the tools file goes to NATS, where nobody serves it."""
-    assert fault_of(await planner.call("of_nats", {})).code == "tool_unavailable"
-    assert not functions.running
