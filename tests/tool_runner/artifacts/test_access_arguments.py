@@ -51,19 +51,11 @@ class Post:
         """See a request to the store."""
         self.reads.append(GetArtifact.model_validate_json(message.data).artifact_id)
 
-    async def put(self, value: Any, **place: Any) -> ArtifactRef:
+    async def put(self, value: Any) -> ArtifactRef:
         """Store an artifact of the run."""
         blob = to_blob(value)
-        return await self.store.client.put(
-            "default",
-            blob.body,
-            **(place or {"run": self.run}),
-            namespace="research",
-            mime_type=blob.mime_type,
-            json_type=blob.json_type,
-            items=blob.items,
-            own_id="abc-123",
-        )
+        about = {"mime_type": blob.mime_type, "json_type": blob.json_type, "items": blob.items, "own_id": "abc-123"}
+        return await self.store.client.put("default", blob.body, run=self.run, namespace="research", **about)
 
     async def call(self, args: dict[str, Any], schema: dict[str, Any] | None = None) -> CallFinished:
         """Call it in the run."""
