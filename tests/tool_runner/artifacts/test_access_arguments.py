@@ -54,8 +54,8 @@ class Post:
     async def put(self, value: Any) -> ArtifactRef:
         """Store an artifact of the run."""
         blob = to_blob(value)
-        about = {"mime_type": blob.mime_type, "json_type": blob.json_type, "items": blob.items, "own_id": "abc-123"}
-        return await self.store.client.put("default", blob.body, run=self.run, namespace="research", **about)
+        about: dict[str, Any] = {"mime_type": blob.mime_type, "json_type": blob.json_type, "items": blob.items}
+        return await self.store.client.put("default", blob.body, run=self.run, own_id="abc-123", **about)
 
     async def call(self, args: dict[str, Any], schema: dict[str, Any] | None = None) -> CallFinished:
         """Call it in the run."""
