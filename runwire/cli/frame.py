@@ -1,9 +1,8 @@
 """The frame of every command: its options, the client of the gateway, what it prints, its exit code.
 
-A command that asks the gateway is a coroutine function that is registered with `asks`. Its first argument is the
-client; it returns what is `Found`, an exit code, or nothing. An argument that is marked with an `Id` takes any unique
-beginning of one, and arrives whole. A command that asks none is a function or coroutine function that is registered
-with `works`, and may return a text.
+A command is a function or coroutine function that is registered with `command`. It returns what is `Found`, a text, an
+exit code, or nothing. If it asks the gateway, its first argument is the client, and an argument that is marked with an
+`Id` takes any unique beginning of one, and arrives whole.
 
 Contexts: gateways with a name, each with its API key, as `runwire context` keeps them for this user. A context's key is
 sent to its own gateway alone.
@@ -14,7 +13,7 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from runwire.client import Client
 
 Document = BaseModel | Sequence[BaseModel | dict[str, Any]] | dict[str, Any]
-F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 W = TypeVar("W", bound=Callable[..., Any])
 
 _PATIENCE_S = 10.0
@@ -160,79 +158,58 @@ def table(found: Document, columns: list[str], rows: list[list[str]], nouns: str
     return Found(found, show)
 
 
-def asks(app: typer.Typer, name: str | None = None, cls: type[TyperCommand] | None = None) -> Callable[[F], F]:
-    """Register a coroutine function as a command, with --url, --api-key, and -o where it returns what is `Found`.
+def command(
+    app: typer.Typer,
+    name: str | None = None,
+    *,
+    expected: tuple[type[Exception], ...] = (),
+    cls: type[TyperCommand] | None = None,
+) -> Callable[[W], W]:
+    """Register a function or coroutine function as a command, with -o where it returns what is `Found`.
 
-    It is given them too where it has arguments of these names; one that has `output` prints itself.
-    """
-
-    def register(work: F) -> F:
-        own = list(inspect.signature(work).parameters.values())[1:]
-        marks = [(one.name, mark) for one in own for mark in getattr(one.annotation, "__metadata__", ())]
-
-        async def answered(**options: Any) -> Found | int | None:
-            arguments = {one.name: options[one.name] for one in own}
-            async with client_of(options["url"], options["api_key"]) as client:
-                for argument, mark in marks:
-                    if isinstance(mark, Id) and arguments[argument] is not None:
-                        arguments[argument] = await mark.whole(client, arguments[argument])
-                found: Found | int | None = await work(client, **arguments)
-            return found
-
-        command = _command(work, answered, own, {"url": (Url, None), "api_key": (Key, None)})
-        app.command(name, cls=cls)(command)
-        return work
-
-    return register
-
-
-def works(app: typer.Typer, *expected: type[Exception], name: str | None = None) -> Callable[[W], W]:
-    """Register a function that asks no gateway as a command, with -o where it returns what is `Found`.
-
-    `expected`: errors for people.
+    One whose first argument is `client` asks the gateway, with --url and --api-key. It is given the value of an option
+    too for which it has an argument of this name; one that has `output` prints itself. `expected`: errors for people.
     """
 
     def register(work: W) -> W:
-        own = list(inspect.signature(work).parameters.values())
+        signature = inspect.signature(work)
+        own = dict(signature.parameters)
+        asks = own.pop("client", None) is not None
+        shared = {"url": (Url, None), "api_key": (Key, None)} if asks else {}
+        shared |= {"output": (Format, "text")} if signature.return_annotation is Found else {}
+        added = [
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for option, (annotation, default) in shared.items()
+            if option not in own
+        ]
 
-        def worked(**options: Any) -> Any:
-            return work(**{one.name: options[one.name] for one in own})
+        async def answered(arguments: dict[str, Any], url: str | None, api_key: str | None) -> Any:
+            async with client_of(url, api_key) as client:
+                for argument, parameter in own.items():
+                    for mark in getattr(parameter.annotation, "__metadata__", ()):
+                        if isinstance(mark, Id) and arguments[argument] is not None:
+                            arguments[argument] = await mark.whole(client, arguments[argument])
+                return await work(client, **arguments)
 
-        app.command(name)(_command(work, worked, own, {}, *expected))
+        @functools.wraps(work)
+        def run(**options: Any) -> None:
+            arguments, output = {argument: options[argument] for argument in own}, options.get("output", "text")
+
+            def code() -> int:
+                found = answered(arguments, options["url"], options["api_key"]) if asks else work(**arguments)
+                found = asyncio.run(found) if inspect.iscoroutine(found) else found
+                if isinstance(found, str):
+                    sys.stdout.write(f"{found}\n")
+                    return 0
+                return found.print(output) if isinstance(found, Found) else found or 0
+
+            end(code, *expected, output=output)
+
+        run.__signature__ = signature.replace(parameters=[*own.values(), *added])  # type: ignore[attr-defined]
+        app.command(name, cls=cls)(run)
         return work
 
     return register
-
-
-def _command(
-    work: W, run: Callable[..., Any], own: list[inspect.Parameter], shared: dict[str, Any], *expected: type[Exception]
-) -> Callable[..., None]:
-    """Give `run` the options of a command, its own and shared ones, and print and exit with what comes of it."""
-    signature = inspect.signature(work)
-    shared |= {"output": (Format, "text")} if signature.return_annotation is Found else {}
-    names, kind = {one.name for one in own}, inspect.Parameter.KEYWORD_ONLY
-    added = [
-        inspect.Parameter(name, kind, default=default, annotation=annotation)
-        for name, (annotation, default) in shared.items()
-        if name not in names
-    ]
-
-    @functools.wraps(work)
-    def command(**options: Any) -> None:
-        output = options.get("output", "text")
-
-        def code() -> int:
-            found = run(**options)
-            found = asyncio.run(found) if inspect.iscoroutine(found) else found
-            if isinstance(found, str):
-                sys.stdout.write(f"{found}\n")
-                return 0
-            return found.print(output) if isinstance(found, Found) else found or 0
-
-        end(code, *expected, output=output)
-
-    command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-    return command
 
 
 @dataclass(frozen=True)

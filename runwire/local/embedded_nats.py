@@ -20,7 +20,6 @@ import re
 import shutil
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from runwire.errors import IdentitiesUnreadable
@@ -32,17 +31,9 @@ _BUCKET = "runwire"
 _HALF_WRITTEN = ".rclone_temp_*"
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The credentials that the server and its only client share."""
-
-    access: str
-    secret: str
-
-
-def keys_of(file: Path) -> Keys:
-    """Read the keys of a data folder, or create them, readable by their owner only."""
-    return Keys(**secret(file, lambda: {"access": os.urandom(10).hex(), "secret": os.urandom(20).hex()}))
+def keys_of(file: Path) -> dict[str, str]:
+    """The `access` and `secret` key that the server and its only client share, made at the first start."""
+    return secret(file, lambda: {"access": os.urandom(10).hex(), "secret": os.urandom(20).hex()})
 
 
 def rclone_command(folder: Path, port: int) -> list[str]:
@@ -56,19 +47,19 @@ def rclone_command(folder: Path, port: int) -> list[str]:
     return [rclone, "serve", "s3", str(folder), *(part for option in options.items() for part in option)]
 
 
-def rclone_environment(keys: Keys) -> Mapping[str, str]:
+def rclone_environment(keys: Mapping[str, str]) -> Mapping[str, str]:
     """The environment of the command. The value is a line of CSV, hence the quotes."""
-    return {"RCLONE_CONFIG": os.devnull, "RCLONE_AUTH_KEY": f'"{keys.access},{keys.secret}"'}
+    return {"RCLONE_CONFIG": os.devnull, "RCLONE_AUTH_KEY": f'"{keys["access"]},{keys["secret"]}"'}
 
 
-def store_environment(keys: Keys, port: int) -> Mapping[str, str]:
+def store_environment(keys: Mapping[str, str], port: int) -> Mapping[str, str]:
     """The settings with which the artifact store finds this server."""
     return {
         "RUNWIRE_S3_ENDPOINT": f"http://127.0.0.1:{port}",
         "RUNWIRE_S3_BUCKET": _BUCKET,
         "RUNWIRE_S3_ON_DEMAND": "true",
-        "RUNWIRE_S3_ACCESS_KEY": keys.access,
-        "RUNWIRE_S3_SECRET_KEY": keys.secret,
+        "RUNWIRE_S3_ACCESS_KEY": keys["access"],
+        "RUNWIRE_S3_SECRET_KEY": keys["secret"],
     }
 
 

@@ -95,25 +95,19 @@ def check_plan(
     return checker.findings
 
 
+@dataclass(slots=True)
 class _Checker:
-    def __init__(
-        self,
-        calls: Sequence[decisions.PlanCall],
-        tools: Mapping[str, ToolSpec],
-        bounds: PlanBounds,
-        faults: Faults | None,
-    ) -> None:
-        self.findings = PlanCheck()
-        self._calls = calls
-        self._tools = tools
-        self._bounds = bounds
-        self._faults = faults
-        self._steps = Steps()
-        self._inputs: dict[str, Fields] = {}
-        self._outputs: dict[str, Fields] = {}
-        self._missing: dict[tuple[str, tuple[str, ...]], decisions.FieldNotFound] = {}
-        self._targets: dict[templates.Container, Schema] = {}
-        """What the input schemas say of containers in the arguments."""
+    _calls: Sequence[decisions.PlanCall]
+    _tools: Mapping[str, ToolSpec]
+    _bounds: PlanBounds
+    _faults: Faults | None
+    findings: PlanCheck = field(default_factory=PlanCheck)
+    _steps: Steps = field(default_factory=Steps)
+    _inputs: dict[str, Fields] = field(default_factory=dict)
+    _outputs: dict[str, Fields] = field(default_factory=dict)
+    _missing: dict[tuple[str, tuple[str, ...]], decisions.FieldNotFound] = field(default_factory=dict)
+    _targets: dict[templates.Container, Schema] = field(default_factory=dict)
+    """What the input schemas say of containers in the arguments."""
 
     def check_all(self) -> None:
         limit, found = self._bounds.max_calls, len(self._calls)

@@ -16,6 +16,7 @@ still takes time and memory by its size, and each match by the size of both: bot
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
@@ -68,17 +69,15 @@ class Reading(Protocol[T]):
         """Put together alternatives."""
 
 
+@dataclass(slots=True)
 class Parts:
     """The schemas that apply to the same value as one schema does."""
 
-    __slots__ = ("count", "together", "unions", "unknown")
-
-    def __init__(self) -> None:
-        self.together: list[Schema] = []
-        self.unions: list[list[Schema]] = []
-        self.unknown = False
-        """A reference could not be followed."""
-        self.count = 0
+    together: list[Schema] = field(default_factory=list)
+    unions: list[list[Schema]] = field(default_factory=list)
+    unknown: bool = False
+    """A reference could not be followed."""
+    count: int = 0
 
     def __iter__(self) -> Iterator[Schema]:
         yield from self.together

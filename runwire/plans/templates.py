@@ -20,14 +20,12 @@ Key = str | int
 """The name of a member, or the number of an item."""
 
 
+@dataclass(slots=True, eq=False)
 class Container:
     """An object or list in the arguments of a call. `parent`, `key`: where it is; the arguments have no parent."""
 
-    __slots__ = ("key", "parent")
-
-    def __init__(self, parent: "Container | None" = None, key: Key = "") -> None:
-        self.parent = parent
-        self.key = key
+    parent: "Container | None" = None
+    key: Key = ""
 
     def dotted(self, key: Key) -> str:
         """Return the path of a value in this container: `refs[1].url`."""

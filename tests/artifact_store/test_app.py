@@ -27,7 +27,7 @@ async def test_keys_come_from_files_and_every_subject_is_announced(
 ) -> None:
     """As a deployment with secrets starts it."""
     env = {name: value for name, value in rclone.settings.items() if name not in KEY_NAMES}
-    for name, secret in zip(KEY_NAMES, (KEYS.access, KEYS.secret), strict=True):
+    for name, secret in zip(KEY_NAMES, KEYS.values(), strict=True):
         file = tmp_path / name
         file.write_text(f"{secret}\n")
         env[f"{name}_FILE"] = str(file)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import nats
@@ -59,29 +59,21 @@ def watch(request: pytest.FixtureRequest) -> list[str]:
     return program(request.getfixturevalue(request.param), "watch")
 
 
-class Watch:
-    """Starts the consumer with the credential of a listener."""
-
-    def __init__(self, command: list[str], start: Start, server: NatsServer, credential: dict[str, str]) -> None:
-        self._command, self._start, self._server = command, start, server
-        self._credential = credential
-
-    async def __call__(self, run: str, **environment: str) -> Running:
-        """Follow a run. Not by the server's URL alone, which has no login."""
-        return await self._start([*self._command, run], self._server, **self._credential, **environment)
+Watch = Callable[..., Awaitable[Running]]
 
 
 @pytest.fixture
 def watching(watch: list[str], start: Start, server: NatsServer, credential: dict[str, str]) -> Watch:
-    return Watch(watch, start, server, credential)
+    """Starts the consumer of a run with the credential of a listener: the server's URL alone has no login."""
+
+    async def started(run: str, **environment: str) -> Running:
+        return await start([*watch, run], server, **credential, **environment)
+
+    return started
 
 
 def asked(turn: int) -> Asked:
     return Asked(turn=turn, attempt=1, by="INBOX:1", holder="h")
-
-
-async def say(writer: Writer, text: str = "word ") -> None:
-    await writer.chunk(text)
 
 
 def shown(watching: Running) -> list[str]:
@@ -114,14 +106,14 @@ async def test_the_past_and_the_present_of_a_run(watching: Watch, bus: Bus, gate
     for turn in range(60):
         await run.log(asked(turn))
         for _ in range(9):
-            await say(run)
+            await run.chunk("word ")
         await other.log(asked(turn))
     watched = await watching(run.run, RUNWIRE_URL=gateway)
     await wait_until(lambda: len(watched.lines) >= len(expected(run)) - 9, timeout=30, what="the facts were shown")
 
     for turn in range(20):
-        await say(run)
-        await say(other)
+        await run.chunk("word ")
+        await other.chunk("word ")
         await run.log(asked(turn))
     await shows(watched, run)
     assert json.loads(watched.lines[2].split(" ", 3)[3])["text"] == "word "
@@ -138,7 +130,7 @@ async def test_what_is_not_stored_is_not_shown(watching: Watch, server: NatsServ
     watched = await watching(run.run)
     await wait_until(lambda: len(watched.lines) == 1, timeout=30, what="the first record was shown")
     live = subjects.live_log("default", run.run)
-    twice = nats_headers("Nats-Subject: emit.default.x.log", f"Nats-Subject: emit.default.{run.run}.log")
+    twice = ["Nats-Subject: emit.default.x.log", f"Nats-Subject: emit.default.{run.run}.log"]
     async with await nats.connect(server.url, **server.login(OPERATOR)) as client:
         await client.publish(live, forged.model_dump_json().encode())
         await client.publish(live, b"no json")
@@ -148,13 +140,10 @@ async def test_what_is_not_stored_is_not_shown(watching: Watch, server: NatsServ
     await ends(watched, run)
 
 
-def nats_headers(*lines: str) -> bytes:
-    return "\r\n".join(["NATS/1.0", "Nats-Sequence: 999999", *lines, "", ""]).encode()
-
-
-async def publish_raw(server: NatsServer, subject: str, headers: bytes, body: bytes) -> None:
+async def publish_raw(server: NatsServer, subject: str, lines: list[str], body: bytes) -> None:
     """Publish with headers that no client library writes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    headers = "\r\n".join(["NATS/1.0", "Nats-Sequence: 999999", *lines, "", ""]).encode()
     login = server.login(OPERATOR)
     connect = {"verbose": False, "headers": True, "user": login["user"], "pass": login["password"]}
     writer.write(

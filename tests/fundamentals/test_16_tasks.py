@@ -3,19 +3,8 @@
 import pytest
 
 from contracts.wire.names import new_id
-from runwire import Client, RunwireError
+from runwire import Client, RunwireError, events
 from runwire.client import OpenPause
-from runwire.events import (
-    GroupEnded,
-    Observed,
-    Reported,
-    RunEnded,
-    RunQueued,
-    RunStarted,
-    SessionEvent,
-    TaskEnded,
-    TaskSpawned,
-)
 from tests.fundamentals.conftest import answer_in
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.waiting import wait_until
@@ -39,14 +28,14 @@ def scripted(model: ModelServer, *spawns: Say, done: str = "I am on it.", report
         model.by_turn(answer(found), marker=query)
 
 
-async def until_reported(client: Client, session: str) -> list[SessionEvent]:
+async def until_reported(client: Client, session: str) -> list[events.SessionEvent]:
     """All events of the session, up to the end of the run that reports."""
-    seen: list[SessionEvent] = []
+    seen: list[events.SessionEvent] = []
     report = ""
     async for event in client.session_events(session):
         seen.append(event)
-        report = event.run if isinstance(event, RunQueued) and event.cause == "report" else report
-        if isinstance(event, RunEnded) and event.run == report:
+        report = event.run if isinstance(event, events.RunQueued) and event.cause == "report" else report
+        if isinstance(event, events.RunEnded) and event.run == report:
             return seen
     raise AssertionError("the stream of a session does not end")
 
@@ -59,9 +48,9 @@ async def test_three_tasks_have_one_report(client: Client, model: ModelServer) -
     assert answer_in(run) == "I am on it."
 
     seen = await until_reported(client, session)
-    assert len([event for event in seen if isinstance(event, TaskSpawned)]) == 3
-    assert {event.digest for event in seen if isinstance(event, TaskEnded)} == {*FOUND.values()}
-    [reported] = [event for event in seen if isinstance(event, Reported)]
+    assert len([event for event in seen if isinstance(event, events.TaskSpawned)]) == 3
+    assert {event.digest for event in seen if isinstance(event, events.TaskEnded)} == {*FOUND.values()}
+    [reported] = [event for event in seen if isinstance(event, events.Reported)]
     assert (len(reported.tasks), reported.failed) == (3, [])
     report = await client.result(reported.report_id)
     assert (report.cause, report.payload and report.payload.raw_answer) == ("report", "Monday is looked after.")
@@ -77,7 +66,7 @@ async def test_a_job_is_one_call_of_a_tool(client: Client, model: ModelServer) -
     await client.chat(QUESTION, agent="spawning", session_id=session)
     seen = await until_reported(client, session)
 
-    [ended] = [event for event in seen if isinstance(event, TaskEnded)]
+    [ended] = [event for event in seen if isinstance(event, events.TaskEnded)]
     assert "545796" in ended.digest
     run = await client.result(ended.task_id)
     assert (run.cause, run.usage and run.usage.model_calls, run.usage and run.usage.tool_calls) == ("job", 0, 1)
@@ -90,7 +79,7 @@ async def test_a_person_applies_what_was_held(client: Client, model: ModelServer
     session = new_id()
     await client.chat(QUESTION, agent="spawning", session_id=session)
     async for event in client.session_events(session):
-        if isinstance(event, GroupEnded):
+        if isinstance(event, events.GroupEnded):
             break
     [group] = await client.groups(session)
     assert (group.status, group.awaits_decision, group.report_id) == ("complete", True, None)
@@ -100,7 +89,7 @@ async def test_a_person_applies_what_was_held(client: Client, model: ModelServer
     with pytest.raises(RunwireError, match="already_decided"):
         await client.reject_group(group.group_id)
     seen = await until_reported(client, session)
-    assert len([event for event in seen if isinstance(event, Reported)]) == 1
+    assert len([event for event in seen if isinstance(event, events.Reported)]) == 1
     await client.chat("And now?", agent="spawning", session_id=session)
     assert all(found in model.ledger[-1].text for found in FOUND.values()), "later runs are shown the results"
 
@@ -145,7 +134,9 @@ async def test_a_model_that_spawns_for_ever_is_stopped(client: Client, model: Mo
     run = await client.chat(QUESTION, agent="greedy", session_id=session)
     assert run.reason == "budget_exhausted"
     failed = [
-        event.failure.code async for event in client.follow(run.run_id) if isinstance(event, Observed) and event.failure
+        event.failure.code
+        async for event in client.follow(run.run_id)
+        if isinstance(event, events.Observed) and event.failure
     ]
     assert {*failed} == {"too_many_tasks"}
     assert len([each for each in await client.tasks(session) if each.spawned_by == run.run_id]) == 2
@@ -166,12 +157,12 @@ async def test_a_cancelled_run_takes_its_tasks_along(client: Client, model: Mode
     session = new_id()
     run_id = await client.start(QUESTION, agent="spawning", session_id=session)
     async for begun in client.follow(run_id):
-        if isinstance(begun, RunStarted):  # There is a session now.
+        if isinstance(begun, events.RunStarted):  # There is a session now.
             break
     async for event in client.session_events(session):
-        if isinstance(event, TaskSpawned):
+        if isinstance(event, events.TaskSpawned):
             await client.cancel(run_id)
-        if isinstance(event, TaskEnded):
+        if isinstance(event, events.TaskEnded):
             assert event.outcome == "cancelled"
             break
     assert (await client.result(run_id)).status == "cancelled"

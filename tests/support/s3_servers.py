@@ -8,12 +8,12 @@ from pathlib import Path
 import urllib3
 from minio import Minio
 
-from runwire.local.embedded_nats import Keys, prepare, rclone_command, rclone_environment
+from runwire.local.embedded_nats import prepare, rclone_command, rclone_environment
 
 from .needs import free_port, needs_program
 from .server_process import ServerProcess
 
-KEYS = Keys(access="testaccess", secret="testsecret123")
+KEYS = {"access": "testaccess", "secret": "testsecret123"}
 MINIO = os.environ.get("RUNWIRE_TEST_MINIO") or shutil.which("minio")
 """The program, where somebody has it. Read at import, since tests run without variables of this kind."""
 
@@ -40,8 +40,8 @@ class S3Server(ServerProcess):
         """The environment of an artifact store that uses this server."""
         return {
             "RUNWIRE_S3_ENDPOINT": f"http://127.0.0.1:{self.port}",
-            "RUNWIRE_S3_ACCESS_KEY": KEYS.access,
-            "RUNWIRE_S3_SECRET_KEY": KEYS.secret,
+            "RUNWIRE_S3_ACCESS_KEY": KEYS["access"],
+            "RUNWIRE_S3_SECRET_KEY": KEYS["secret"],
             "RUNWIRE_S3_BUCKET": "test-bucket",
         }
 
@@ -51,8 +51,8 @@ class S3Server(ServerProcess):
         pool = urllib3.PoolManager(timeout=urllib3.Timeout(connect=1, read=10), retries=False)
         return Minio(
             endpoint=f"127.0.0.1:{self.port}",
-            access_key=KEYS.access,
-            secret_key=KEYS.secret,
+            access_key=KEYS["access"],
+            secret_key=KEYS["secret"],
             secure=False,
             region="us-east-1",
             http_client=pool,
@@ -81,7 +81,7 @@ class S3Server(ServerProcess):
             needs_program("rclone")
             return rclone_command(self.data, self.port), rclone_environment(KEYS)
         if self.kind == "weed":
-            return self._weed(), {"AWS_ACCESS_KEY_ID": KEYS.access, "AWS_SECRET_ACCESS_KEY": KEYS.secret}
+            return self._weed(), {"AWS_ACCESS_KEY_ID": KEYS["access"], "AWS_SECRET_ACCESS_KEY": KEYS["secret"]}
         command = [
             MINIO or str(needs_program("minio")),
             "server",
@@ -90,7 +90,11 @@ class S3Server(ServerProcess):
             f"127.0.0.1:{self.port}",
             "--quiet",
         ]
-        return command, {"MINIO_ROOT_USER": KEYS.access, "MINIO_ROOT_PASSWORD": KEYS.secret, "MINIO_BROWSER": "off"}
+        return command, {
+            "MINIO_ROOT_USER": KEYS["access"],
+            "MINIO_ROOT_PASSWORD": KEYS["secret"],
+            "MINIO_BROWSER": "off",
+        }
 
     def _weed(self) -> list[str]:
         """All defaults that would listen elsewhere, report somewhere or let anybody in are switched off."""

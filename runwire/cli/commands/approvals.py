@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from contracts.sessions.tasks import TaskStatusName
-from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, asks, json_object, table
+from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, command, json_object, table
 from runwire.cli.pauses import answer_of, name_of, named, print_pause
 from runwire.cli.printing import ERR, OUT, age_text, one_line, print_fields, program, time_text
 from runwire.client import Client, GroupView, OpenPause, TaskView
@@ -27,7 +27,7 @@ Pause = Annotated[
 Note = Annotated[str, typer.Option(help="A text for the model.")]
 
 
-@asks(commands, cls=Listing)
+@command(commands, cls=Listing)
 async def approvals(
     client: Client,
     run: Annotated[str | None, typer.Option(help="Of this run only."), RUN] = None,
@@ -77,7 +77,7 @@ async def _results(client: Client, session: str | None) -> list[GroupView | Task
     return found
 
 
-@asks(commands)
+@command(commands)
 async def approve(
     client: Client,
     pause: Pause = None,
@@ -94,13 +94,13 @@ async def approve(
     await _decide(client, pause, "approved", lambda found: client.edit(found, edited, note=note), edited)
 
 
-@asks(commands, "reject")
+@command(commands, "reject")
 async def reject_call(client: Client, pause: Pause = None, note: Note = "") -> None:
     """Refuse a call, or a question: the model reads that, and the note."""
     await _decide(client, pause, "rejected", lambda found: client.reject(found, note=note))
 
 
-@asks(commands)
+@command(commands)
 async def answer(
     client: Client,
     pause: Annotated[str, typer.Argument(metavar="RUN/PAUSE", help=PAUSE_HELP)],
@@ -145,7 +145,7 @@ async def _decide(
     print_pause(found if arguments is None else found.model_copy(update={"arguments": arguments}), ERR)
 
 
-@asks(tasks, "ls")
+@command(tasks, "ls")
 async def list_tasks(
     client: Client,
     session: Annotated[str, typer.Option(help="Whose tasks."), SESSION] = NEWEST,
@@ -166,32 +166,32 @@ async def list_tasks(
     return table(found, ["task", "status", "age", "group", "name"], rows, "tasks")
 
 
-@asks(tasks)
+@command(tasks)
 async def show(client: Client, thing: Id, is_group: IsGroup = False, session: Session = None) -> Found:
     """Show a task with what it found, or a group."""
     found = await (client.group if is_group else client.task)(thing, session_id=session)
     return Found(found, lambda: print_task(found))
 
 
-@asks(tasks)
+@command(tasks)
 async def cancel(client: Client, thing: Id, is_group: IsGroup = False, session: Session = None) -> None:
     """End the run of a task, or the runs of a group's tasks."""
     print_task(await (client.cancel_group if is_group else client.cancel_task)(thing, session_id=session))
 
 
-@asks(tasks)
+@command(tasks)
 async def seal(client: Client, group_id: Id, session: Session = None) -> None:
     """Let no further task join a group: it ends when all its tasks have ended."""
     print_task(await client.seal_group(group_id, session_id=session))
 
 
-@asks(tasks)
+@command(tasks)
 async def apply(client: Client, thing: Id, is_group: IsGroup = False, session: Session = None) -> None:
     """Show later runs of the session what a task or group found whose results wait for a person."""
     print_task(await (client.apply_group if is_group else client.apply_task)(thing, session_id=session))
 
 
-@asks(tasks)
+@command(tasks)
 async def reject(client: Client, thing: Id, is_group: IsGroup = False, session: Session = None) -> None:
     """Show no run what a task or group found whose results wait for a person."""
     print_task(await (client.reject_group if is_group else client.reject_task)(thing, session_id=session))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from runwire.cli.frame import Context, Contexts, Found, Noun, table, works
+from runwire.cli.frame import Context, Contexts, Found, Noun, command, table
 from runwire.cli.printing import ERR, print_table, visible
 from runwire.local import configuration
 from runwire.local.supervisor import CannotLaunch
@@ -19,7 +19,7 @@ commands.add_typer(context, name="context")
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
 
-@works(config, CannotLaunch)
+@command(config, expected=(CannotLaunch,))
 def show() -> Found:
     """Show each setting that `runwire up` would read here, and where it comes from; secrets are hidden."""
     rows = [[each.name, visible(each.shown), each.source] for each in configuration.settings(os.environ, Path())]
@@ -32,7 +32,7 @@ def show() -> Found:
     return Found(documents, print_rows)
 
 
-@works(context)
+@command(context)
 def ls() -> Found:
     """List the gateways that have a name; * is the one that commands take."""
     contexts = Contexts.read()

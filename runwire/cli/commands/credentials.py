@@ -16,7 +16,7 @@ import typer
 from contracts.wire.names import InvalidName
 from contracts.wire.rights import LOCAL_TOOLS, OPERATOR, RELOADER, TOOLS_OPERATOR
 from runwire import identities
-from runwire.cli.frame import Found, table, works
+from runwire.cli.frame import Found, command, table
 from runwire.cli.operator import reload_accounts
 from runwire.credentials import Credential
 from runwire.errors import IdentitiesUnreadable, InvalidCredential, ServerRefused, UnknownIdentity
@@ -43,13 +43,13 @@ Server = Annotated[
 ]
 
 
-@works(credentials, *_EXPECTED)
+@command(credentials, expected=_EXPECTED)
 def tool(names: list[str], out: Out = None, url: AsUrl = False, server: Server = None) -> None:
     """Make the credential of a process that serves these tools. It may serve no other."""
     _give(lambda known: known.add_tools(*names), f"Runwire tools: {', '.join(names)}", out, server, as_url=url)
 
 
-@works(credentials, *_EXPECTED)
+@command(credentials, expected=_EXPECTED)
 def listener(
     tenant: str,
     run: Annotated[str | None, typer.Argument(help="The id of one run. Default: all runs of the tenant.")] = None,
@@ -62,7 +62,7 @@ def listener(
     _give(lambda known: known.add_listener(tenant, run), description, out, server, as_url=url)
 
 
-@works(credentials, *_EXPECTED)
+@command(credentials, expected=_EXPECTED)
 def operator(
     tools: Annotated[bool, typer.Option("--tools", help="For `nats micro ls` among the tools instead.")] = False,
     out: Out = None,
@@ -74,7 +74,7 @@ def operator(
     _give(lambda _known: user, f"Runwire {user}", out, server, as_url=url)
 
 
-@works(credentials, *_EXPECTED, name="ls")
+@command(credentials, "ls", expected=_EXPECTED)
 def list_credentials() -> Found:
     """List the credentials of tools and listeners."""
     columns, known = ["user", "kind", "of"], identities.read(data_dir())
@@ -87,14 +87,14 @@ def list_credentials() -> Found:
     return table(documents, columns, rows, "credentials yet: runwire credentials tool NAME makes one")
 
 
-@works(credentials, *_EXPECTED)
+@command(credentials, expected=_EXPECTED)
 def revoke(user: Annotated[str, typer.Argument(help="As `runwire credentials ls` names it.")]) -> None:
     """Take a credential back: its connections are closed at once."""
     change(lambda known: known.revoke(user))
     sys.stdout.write(f"{user} is revoked\n")
 
 
-@works(credentials, *_EXPECTED)
+@command(credentials, expected=_EXPECTED)
 def refresh(
     logins: Annotated[
         Path | None,

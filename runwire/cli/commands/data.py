@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import typer
 
-from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, Url, asks, gateway_of, is_whole
+from runwire.cli.frame import NEWEST, RUN, SESSION, Found, Listing, Noun, Url, command, gateway_of, is_whole
 from runwire.cli.frame import table as listing
 from runwire.cli.pauses import Approved, called
 from runwire.cli.printing import ERR, marked, one_line, print_fields, print_table, size_text
@@ -24,7 +24,7 @@ Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to th
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="As `runwire tables ls` prints it.")]
 
 
-@asks(commands, cls=Listing)
+@command(commands, cls=Listing)
 async def artifacts(
     client: Client,
     run_id: Annotated[
@@ -60,7 +60,7 @@ async def artifacts(
     return listing([each.described() for each in found], columns, rows, "such artifacts")
 
 
-@asks(commands)
+@command(commands)
 async def fetch(
     client: Client,
     artifact: Annotated[
@@ -91,7 +91,7 @@ async def _write(pieces: AsyncIterator[bytes], file: Path | None) -> None:
             target.write(piece)
 
 
-@asks(tables, "ls")
+@command(tables, "ls")
 async def list_tables(client: Client) -> Found:
     """List the tables."""
     found = await client.tables()
@@ -100,7 +100,7 @@ async def list_tables(client: Client) -> Found:
     return listing(found, ["table", *fields[1:]], rows, "tables")
 
 
-@asks(tables)
+@command(tables)
 async def show(client: Client, table: Table) -> Found:
     """Show a table: its columns, and how many rows it has."""
     found = await client.table(table)
@@ -114,7 +114,7 @@ async def show(client: Client, table: Table) -> Found:
     return Found(found, describe)
 
 
-@asks(tables, "import")
+@command(tables, "import")
 async def import_csv(
     client: Client,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV file.")],
@@ -130,7 +130,7 @@ async def import_csv(
     return await called(client, run, is_approved=yes)
 
 
-@asks(tables)
+@command(tables)
 async def export(
     client: Client,
     table: Table,

@@ -16,7 +16,7 @@ import orjson
 import typer
 
 from contracts.wire import operation, subjects
-from runwire.cli.frame import Check, Found, Key, Url, checklist, gateway_of, works
+from runwire.cli.frame import Check, Found, Key, Url, checklist, command, gateway_of
 from runwire.cli.operator import OperatorRefused, connected_operator, replies, server_checks, tool_checks
 from runwire.cli.printing import time_text
 from runwire.client import AgentModels, Client
@@ -39,7 +39,7 @@ _START_S3 = "start the S3 server, or correct RUNWIRE_S3_ENDPOINT and its keys"
 _CONFIGURE = "set RUNWIRE_MODEL, or a provider's key, and start `runwire up` again"
 
 
-@works(commands)
+@command(commands)
 async def doctor(
     url: Url = None,
     api_key: Key = None,

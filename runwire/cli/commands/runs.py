@@ -49,7 +49,7 @@ Folder = Annotated[
 ]
 
 
-@frame.asks(commands)
+@frame.command(commands)
 async def run(
     client: Client,
     question: str,
@@ -112,7 +112,7 @@ async def ask(url: str, question: str, remark: Callable[[dict[str, Any]], str | 
         return await show(client, await client.start(question), "text", remark)
 
 
-@frame.asks(commands)
+@frame.command(commands)
 async def tail(client: Client, run_id: frame.RunId = frame.NEWEST, output: frame.Format = "text") -> int:
     """Follow a run from its beginning, whether it is running or has ended."""
     return await show(client, run_id, output)
@@ -154,8 +154,8 @@ async def show(
     return Exit.CANCELLED if kind == "cancelled" else Exit.ERROR
 
 
-@frame.asks(runs, "cancel")
-@frame.asks(commands)
+@frame.command(runs, "cancel")
+@frame.command(commands)
 async def cancel(
     client: Client,
     run_id: frame.RunId,
@@ -167,7 +167,7 @@ async def cancel(
     sys.stderr.write(f"{run_id} {what}: {one_line(before.query)}\n")
 
 
-@frame.asks(runs)
+@frame.command(runs)
 async def retry(client: Client, run_id: frame.RunId = frame.NEWEST, output: frame.Format = "text") -> int:
     """Ask the same question again, as a new run of the same session, and show how it is answered.
 
@@ -183,14 +183,14 @@ async def retry(client: Client, run_id: frame.RunId = frame.NEWEST, output: fram
     return await show(client, await client.start(asked.query, images=images, **options), output)
 
 
-@frame.asks(commands)
+@frame.command(commands)
 async def delete(client: Client, run_id: frame.RunId) -> None:
     """Delete a run with its events, artifacts and images; one that is still running is cancelled first."""
     await client.delete(run_id)
     sys.stderr.write(f"{run_id} is deleted\n")
 
 
-@frame.asks(runs)
+@frame.command(runs)
 async def ls(
     client: Client,
     status: Annotated[
@@ -224,14 +224,14 @@ async def ls(
         await asyncio.sleep(_WATCH_S)
 
 
-@frame.asks(runs, "show")
+@frame.command(runs, "show")
 async def show_run(client: Client, run_id: frame.RunId = frame.NEWEST) -> frame.Found:
     """Show a run: its status, question, steps, calls of tools, answer, artifacts and costs."""
     report = await report_of(client, run_id)
     return frame.Found(report, lambda: print_report(report))
 
 
-@frame.asks(schedule)
+@frame.command(schedule)
 async def add(
     client: Client,
     question: Annotated[str, typer.Argument(help="What each run is asked.")],
@@ -255,7 +255,7 @@ async def add(
     return frame.Found(made, _printed(made, url))
 
 
-@frame.asks(schedule, "ls")
+@frame.command(schedule, "ls")
 async def list_schedules(client: Client) -> frame.Found:
     """List schedules and webhooks, the newest first."""
     found, rows = await client.schedules(), []
@@ -265,14 +265,14 @@ async def list_schedules(client: Client) -> frame.Found:
     return frame.table(found, ["schedule", "next", "times", "name"], rows, "schedules")
 
 
-@frame.asks(schedule, "show")
+@frame.command(schedule, "show")
 async def show_schedule(client: Client, schedule: ScheduleId, url: frame.Url = None) -> frame.Found:
     """Show a schedule or webhook: its next three times, its question, its newest run."""
     found = await client.schedule(schedule)
     return frame.Found(found, _printed(found, url))
 
 
-@frame.asks(schedule)
+@frame.command(schedule)
 async def remove(client: Client, schedule: ScheduleId) -> None:
     """Remove a schedule or webhook. It starts no further run; those that it has started go on."""
     await client.delete_schedule(schedule)

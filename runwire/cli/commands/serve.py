@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 
 from runwire import serving
-from runwire.cli.frame import Found, works
+from runwire.cli.frame import Found, command
 from runwire.cli.printing import ERR, OUT, end, marked
 from runwire.serving import server
 
@@ -33,7 +33,7 @@ _PLACEHOLDER = "my_name"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits and _, as names of functions have them.")]
 
 
-@works(new)
+@command(new)
 def tool(
     name: Name,
     lang: Annotated[
@@ -44,7 +44,7 @@ def tool(
     return _make(lang, name)
 
 
-@works(new)
+@command(new)
 def agent(name: Name) -> Found:
     """Make the folder NAME: an agents file with its test, a Dockerfile and a README."""
     return _make("agent", name)

@@ -51,7 +51,7 @@ def chat(
     end(hold)
 
 
-@frame.asks(commands, cls=frame.Listing)
+@frame.command(commands, cls=frame.Listing)
 async def sessions(
     client: Client,
     session_id: Annotated[
@@ -96,7 +96,7 @@ def _print(session: SessionStatus) -> None:
         OUT.print(f"[dim]{program()} approvals --session shows what waits[/dim]")
 
 
-@frame.asks(proposals, "ls")
+@frame.command(proposals, "ls")
 async def list_proposals(
     client: Client, session: Annotated[str, typer.Option(help="Whose proposals."), frame.SESSION] = frame.NEWEST
 ) -> frame.Found:
@@ -106,13 +106,13 @@ async def list_proposals(
     return frame.table(found, ["proposal", "state", "kind", "table", "summary"], rows, "proposals")
 
 
-@frame.asks(proposals)
+@frame.command(proposals)
 async def show(client: Client, proposal_id: Id) -> frame.Found:
     """Show a proposal: its operations, and what would come of each now, or came of it."""
     return _proposal(await client.proposal(proposal_id))
 
 
-@frame.asks(proposals)
+@frame.command(proposals)
 async def apply(
     client: Client,
     proposal_id: Id,
@@ -123,7 +123,7 @@ async def apply(
     return _proposal(await client.apply_proposal(proposal_id, operations or None, include_sample_rows=samples))
 
 
-@frame.asks(proposals)
+@frame.command(proposals)
 async def dismiss(client: Client, proposal_id: Id) -> frame.Found:
     """Dismiss a proposal: nothing is changed."""
     return _proposal(await client.dismiss_proposal(proposal_id))

@@ -113,7 +113,7 @@ def _columns(rows: list[list[str]]) -> list[str]:
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
 
 
-@frame.asks(tools)
+@frame.command(tools)
 async def show(client: Client, name: Annotated[str | None, typer.Argument()] = None) -> frame.Found:
     """Describe a tool: what it takes, and every path in its output that a template of a plan may name."""
     specs = {spec.name: spec for spec in await client.tools()}
@@ -139,7 +139,7 @@ def _print(specs: Iterable[ToolSpec], refused: Mapping[str, str]) -> None:
         ERR.print(f"{marked(name)} is refused: {marked(reason)}")
 
 
-@frame.asks(mcp, "ls")
+@frame.command(mcp, "ls")
 async def list_servers(client: Client) -> frame.Found:
     """List the MCP servers of the tool runner: how many tools of each are offered, and what is wrong with it."""
     found = await _servers(client, "warning")
@@ -148,7 +148,7 @@ async def list_servers(client: Client) -> frame.Found:
     )
 
 
-@frame.asks(mcp, "check")
+@frame.command(mcp, "check")
 async def check_server(
     client: Client, name: Annotated[str | None, typer.Argument(help="One server. Default: all.")] = None
 ) -> frame.Found:
@@ -184,8 +184,8 @@ def add(
     print(f"{name} is in {file}; RUNWIRE_MCP_SERVERS_FILE={file} tells the tool runner")  # noqa: T201, its result
 
 
-@frame.asks(tools)
-@frame.asks(commands)
+@frame.command(tools)
+@frame.command(commands)
 async def call(
     client: Client,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="As `runwire tools` lists it.")],
@@ -246,10 +246,10 @@ async def _called_here(file: Path, name: str, args: dict[str, Any]) -> frame.Fou
 
 
 for _work in (acceptance.diff, acceptance.accept, acceptance.declare, acceptance.forget, operator.check):
-    frame.works(tools, *_EXPECTED)(_work)
+    frame.command(tools, expected=_EXPECTED)(_work)
 
 
-@frame.works(tools, *_EXPECTED, name="digest")
+@frame.command(tools, "digest", expected=_EXPECTED)
 def print_digests(files: list[Path]) -> frame.Found:
     """Print the digest of each tool in Python files, or of specifications as JSON, for `runwire tools accept`."""
     specs = [spec for file in files for spec in acceptance.read_specs(file)]
@@ -267,7 +267,7 @@ def _plans() -> None:
     """Plans of the strategy `planned`: check one without running it."""
 
 
-@frame.works(plan, _Unreadable, name="check")
+@frame.command(plan, "check", expected=(_Unreadable,))
 def check_plan(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A plan as JSON, as a model gives it; - is stdin.")],
     tools: Annotated[

@@ -71,14 +71,20 @@ async def tool_runner(server: NatsServer, **settings: Any) -> AsyncIterator[None
 
 @contextlib.asynccontextmanager
 async def service(
-    server: NatsServer, name: str, spec: ToolSpec | None, *, endpoint: str = "weather", user: str = "tool_weather"
+    server: NatsServer,
+    name: str,
+    spec: ToolSpec | None,
+    version: str = "1.0.0",
+    *,
+    endpoint: str = "weather",
+    user: str = "tool_weather",
 ) -> AsyncIterator[None]:
     """A micro service with one endpoint, whatever its names are; it never answers, nor hears what is denied to it."""
 
     async def ignore(_: object) -> None: ...
 
     async with await nats.connect(server.url, error_cb=ignore, **server.login(user)) as client:
-        added = await nats.micro.add_service(client, name=name, version="1.0.0")
+        added = await nats.micro.add_service(client, name=name, version=version)
         metadata = {SPEC_METADATA: spec.model_dump_json()} if spec else {}
         subject = f"tool.{endpoint}"
         await added.add_endpoint(name="a", subject=subject, queue_group=endpoint, handler=ignore, metadata=metadata)

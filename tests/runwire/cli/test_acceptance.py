@@ -38,7 +38,7 @@ async def test_a_rollout_is_accepted(bus: Bus, catalogue: Bucket, server: NatsSe
     async with tool_runner(server):
         async with service(server, "weather", OLD):
             await wait_until(lambda: offered.live().get("weather") == OLD, what="the old one is offered")
-            async with service(server, "weather", NEW):
+            async with service(server, "weather", NEW, "2.0.0"):
                 await wait_until(lambda: refused_tools(bus), what="the new one waits")
                 code, shown = await tools("diff", "weather")
                 assert code == 0

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from runwire.local import data_folder, embedded_nats, launch
 from runwire.local.supervisor import Supervisor
 from tests.support.nats_server import admits
 from tests.support.needs import free_port, needs_program
+from tests.support.server_process import ends_with_block
 from tests.support.up import below, environment, running
 from tests.support.waiting import wait_until_blocking
 
@@ -119,29 +119,15 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         wait_until_blocking(lambda: not any(map(_lives, children.values())), timeout=60, what="its processes ended too")
 
 
-@pytest.fixture
-def serving(up: Up, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`runwire serve` of the tool `stranger`, in another folder, with the address of the first one's server."""
-    (tmp_path / "stranger.py").write_text(TOOL.format(name="stranger"))
-    env = environment(tmp_path) | {"RUNWIRE_NATS_URL": f"nats://127.0.0.1:{up.port}"}
-    command = [*RUNWIRE, "serve", str(tmp_path / "stranger.py")]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    yield process
-    process.kill()
-    process.communicate()
-
-
 @contextmanager
-def guest_of(data: Path) -> Iterator[None]:
-    """`runwire serve` of the tool `guest`, which knows nothing but the data folder."""
-    (data / "guest.py").write_text(TOOL.format(name="guest"))
-    command = [*RUNWIRE, "serve", str(data / "guest.py")]
-    guest = subprocess.Popen(command, env=environment(data), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        guest.terminate()
-        guest.wait()
+def serving(name: str, folder: Path, **settings: str) -> Iterator[Path]:
+    """`runwire serve` of a tool in a folder, which is the data folder too; yields its log."""
+    (folder / f"{name}.py").write_text(TOOL.format(name=name))
+    command, env = [*RUNWIRE, "serve", str(folder / f"{name}.py")], environment(folder) | settings
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+    with ends_with_block(process):
+        yield folder / f"{name}.log"
 
 
 def tools_of(up: Up) -> set[str]:
@@ -161,29 +147,12 @@ def test_nobody_connects_without_the_login_of_the_folder(up: Up, tmp_path: Path)
     assert not admits(up.port, "canary-user", "canary-elsewhere")
 
 
-def test_a_tool_of_another_platform_does_not_appear(up: Up, serving: subprocess.Popen[bytes]) -> None:
+def test_a_tool_of_another_platform_does_not_appear(up: Up, tmp_path: Path) -> None:
     """It is refused, and logs it; a tool served from the same folder appears, with no setting but the folder."""
-    refused, output = threading.Event(), []
-    assert serving.stderr is not None
-
-    def listen(lines: Iterator[bytes]) -> None:
-        for line in lines:
-            output.append(line)
-            if b"Authorization Violation" in line:
-                refused.set()
-
-    listening = threading.Thread(target=listen, args=(serving.stderr,), daemon=True)
-    listening.start()
-    assert refused.wait(60), output
-    try:
-        with guest_of(up.data):
-            wait_until_blocking(
-                lambda: tools_of(up) == {"own", "guest"}, timeout=60, what="both tools of the folder are there"
-            )
-    finally:
-        serving.kill()
-        listening.join(10)
-    assert "stranger" not in tools_of(up)
+    address = {"RUNWIRE_NATS_URL": f"nats://127.0.0.1:{up.port}"}
+    with serving("stranger", tmp_path, **address) as log, serving("guest", up.data):
+        wait_until_blocking(lambda: "Authorization Violation" in log.read_text(), timeout=60, what="it is refused")
+        wait_until_blocking(lambda: tools_of(up) == {"own", "guest"}, timeout=60, what="both of the folder are there")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -254,7 +223,8 @@ def test_what_forks_the_services_is_started_again_with_them(up: Up) -> None:
 
 def test_what_is_written_in_the_data_folder_is_for_its_owner_alone(up: Up) -> None:
     """Also where the folder was there before: what was asked, tables and artifacts are as private as passwords."""
-    ours = [path for path in up.data.rglob("*") if not {"up.log", "own.py", "guest.py", "__pycache__"} & {*path.parts}]
+    of_tests = {"up.log", "own.py", "guest.py", "guest.log", "__pycache__"}
+    ours = [path for path in up.data.rglob("*") if of_tests.isdisjoint(path.parts)]
     assert {path.name for path in ours} >= {"identities.lock", "lock", "endpoints.json", "gateway.log", "tables.db"}
     assert not [path.name for path in ours if path.exists() and path.stat().st_mode & 0o077]
 

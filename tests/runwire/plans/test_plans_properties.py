@@ -10,17 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.runs.decisions import PlanCall
 from contracts.tools.messages import ToolSpec
-from runwire.plans import (
-    MissingOutputField,
-    PlanBounds,
-    check_plan,
-    error_line,
-    parse_template,
-    read_plan,
-    resolve,
-    template_paths,
-    warning_line,
-)
+from runwire import plans
 
 NAMES = st.sampled_from(["a", "b", "0", "1", "id"])
 LEAVES: dict[str, Any] = {"string": "$0.output.a", "integer": 3, "number": 1.5, "boolean": True, "null": None}
@@ -71,41 +61,41 @@ def test_what_is_accepted_is_resolved(made: tuple[dict[str, Any], Any], texts: l
     schema, output = made
     tools = {"t": ToolSpec(name="t", output_schema=schema)}
     calls = [PlanCall(tool_name="t"), PlanCall(tool_name="t", arguments={"x": texts})]
-    if check_plan(calls, tools).valid:
-        found = resolve(calls[1].arguments, [output])["x"]
+    if plans.check_plan(calls, tools).valid:
+        found = plans.resolve(calls[1].arguments, [output])["x"]
         assert len(found) == len(texts)
-        assert [value for text, value in zip(texts, found, strict=True) if parse_template(text) is None] == [
-            text for text in texts if parse_template(text) is None
+        assert [value for text, value in zip(texts, found, strict=True) if plans.parse_template(text) is None] == [
+            text for text in texts if plans.parse_template(text) is None
         ]
 
 
 @given(JSON, ANY_SCHEMA, ANY_SCHEMA, st.lists(JSON, max_size=3))
 def test_nothing_raises_and_all_is_deterministic(plan: Any, output: Any, arguments: Any, outputs: list[Any]) -> None:
     """Whatever models and tools give; and nothing that was given is changed."""
-    read_plan(plan)
+    plans.read_plan(plan)
     given_arguments = plan if isinstance(plan, dict) else {"x": plan}
     spec = ToolSpec.model_construct(name="t", output_schema=output, input_schema=arguments)
     calls = [PlanCall(tool_name="t"), PlanCall(tool_name="t", arguments=given_arguments), PlanCall(tool_name="u")]
     before = copy.deepcopy((given_arguments, output, arguments))
-    first = check_plan(calls, {"t": spec})
-    assert check_plan(calls, {"t": copy.deepcopy(spec)}) == first
+    first = plans.check_plan(calls, {"t": spec})
+    assert plans.check_plan(calls, {"t": copy.deepcopy(spec)}) == first
     assert repr((given_arguments, output, arguments)) == repr(before)
     for error in first.errors:
-        assert error_line(error, calls).isprintable()
+        assert plans.error_line(error, calls).isprintable()
         json.loads(error.model_dump_json())
     for warning in first.warnings:
-        assert warning_line(warning, calls).isprintable()
-    for path in template_paths(output if isinstance(output, dict) else {}):
+        assert plans.warning_line(warning, calls).isprintable()
+    for path in plans.template_paths(output if isinstance(output, dict) else {}):
         assert path.path or path.note
-    with contextlib.suppress(MissingOutputField):
-        resolve(given_arguments, outputs)
+    with contextlib.suppress(plans.MissingOutputField):
+        plans.resolve(given_arguments, outputs)
 
 
 @given(ANY_SCHEMA.filter(lambda schema: isinstance(schema, dict)))
 def test_every_path_that_is_listed_is_accepted(schema: dict[str, Any]) -> None:
     """By a check of the same schema."""
-    paths = [path for path in template_paths(schema) if path.path and "<" not in path.path]
+    paths = [path for path in plans.template_paths(schema) if path.path and "<" not in path.path]
     texts = [f"$0.output.{path.path}" for path in paths]
     spec = ToolSpec.model_construct(name="t", output_schema=schema, input_schema={})
     calls = [PlanCall(tool_name="t"), PlanCall(tool_name="t", arguments={"x": texts})]
-    assert check_plan(calls, {"t": spec}, PlanBounds(max_depth=40)).valid
+    assert plans.check_plan(calls, {"t": spec}, plans.PlanBounds(max_depth=40)).valid

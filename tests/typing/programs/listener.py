@@ -2,33 +2,8 @@
 
 from typing import Any, assert_type
 
-from runwire import Client, RunwireError
+from runwire import Client, RunwireError, errors, events
 from runwire.client import AgentModels, OpenPause, RefusedTool, RunStatus, SessionEntry, SessionStatus, ToolSpec
-from runwire.errors import (
-    IdempotencyConflict,
-    NotFound,
-    PauseChanged,
-    PauseClosed,
-    RunAlreadyEnded,
-    SessionBusy,
-    Unreachable,
-)
-from runwire.events import (
-    TERMINAL,
-    ArtifactRef,
-    Chunk,
-    Done,
-    Error,
-    Fault,
-    FinalPayload,
-    RunEnded,
-    RunEvent,
-    RunWaits,
-    SessionEvent,
-    Source,
-    UnknownEvent,
-    Usage,
-)
 
 
 async def follow(client: Client) -> str:
@@ -43,37 +18,37 @@ async def follow(client: Client) -> str:
     assert_type(run_id, str)
     answer = ""
     async for event in client.follow(run_id):
-        assert_type(event, RunEvent)
-        assert_type(event.type in TERMINAL, bool)
+        assert_type(event, events.RunEvent)
+        assert_type(event.type in events.TERMINAL, bool)
         match event:
-            case Chunk():
+            case events.Chunk():
                 assert_type(event.text, str)
                 answer += event.text
-            case Done():
-                assert_type(event, Done)
-                assert_type(event.sources, list[Source])
-                assert_type(event.usage, Usage)
-            case Error():
+            case events.Done():
+                assert_type(event, events.Done)
+                assert_type(event.sources, list[events.Source])
+                assert_type(event.usage, events.Usage)
+            case events.Error():
                 assert_type(event.trace_id, str)
-            case UnknownEvent():
+            case events.UnknownEvent():
                 assert_type(event.type, str)
             case _:
                 pass
     return answer
 
 
-async def inspect(client: Client, run_id: str) -> FinalPayload | None:
+async def inspect(client: Client, run_id: str) -> events.FinalPayload | None:
     """What the other methods return."""
     status = await client.status(run_id)
     assert_type(status, RunStatus)
-    assert_type(status.payload, FinalPayload | None)
+    assert_type(status.payload, events.FinalPayload | None)
     assert_type(await client.chat("And in May?", session_id="s", llm_context={"month": 5}), RunStatus)
     assert_type(await client.cancel(run_id), RunStatus)
     assert_type(await client.tools(), list[ToolSpec])
     assert_type(await client.refused_tools(), list[RefusedTool])
     assert_type(await client.agents(), list[AgentModels])
     async for stored in client.artifacts(run_id):
-        assert_type(stored, ArtifactRef)
+        assert_type(stored, events.ArtifactRef)
     async for listed in client.list_runs(status="done"):
         assert_type(listed, RunStatus)
     async for piece in client.fetch("0" * 32):
@@ -81,15 +56,15 @@ async def inspect(client: Client, run_id: str) -> FinalPayload | None:
     return status.payload
 
 
-def explain(error: RunwireError, fault: Fault) -> str:
+def explain(error: RunwireError, fault: events.Fault) -> str:
     """Errors carry typed attributes."""
     assert_type(error.code, str)
     assert_type(error.status, int | None)
     assert_type(error.retry_after, float | None)
     assert_type(error.errors, tuple[dict[str, str], ...])
     assert_type(error.run_id, str | None)
-    known: tuple[type[RunwireError], ...] = (IdempotencyConflict, NotFound, Unreachable)
-    known += (PauseChanged, PauseClosed, RunAlreadyEnded, SessionBusy)
+    known: tuple[type[RunwireError], ...] = (errors.IdempotencyConflict, errors.NotFound, errors.Unreachable)
+    known += (errors.PauseChanged, errors.PauseClosed, errors.RunAlreadyEnded, errors.SessionBusy)
     return f"{error.detail}, {fault.code}, {isinstance(error, known)}"
 
 
@@ -119,11 +94,11 @@ async def converse(client: Client) -> str:
     async for listed in client.sessions(limit=3):
         assert_type(listed, SessionEntry)
     async for event in client.session_events("s"):
-        assert_type(event, SessionEvent)
+        assert_type(event, events.SessionEvent)
         match event:
-            case RunEnded():
+            case events.RunEnded():
                 assert_type(event.answer, str)
-            case RunWaits():
+            case events.RunWaits():
                 assert_type(event.pauses, list[OpenPause])
             case _:
                 pass
