@@ -175,7 +175,7 @@ def command(
         signature = inspect.signature(work)
         own = dict(signature.parameters)
         asks = own.pop("client", None) is not None
-        shared = {"url": (Url, None), "api_key": (Key, None)} if asks else {}
+        shared: dict[str, Any] = {"url": (Url, None), "api_key": (Key, None)} if asks else {}
         shared |= {"output": (Format, "text")} if signature.return_annotation is Found else {}
         added = [
             inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -196,12 +196,12 @@ def command(
             arguments, output = {argument: options[argument] for argument in own}, options.get("output", "text")
 
             def code() -> int:
-                found = answered(arguments, options["url"], options["api_key"]) if asks else work(**arguments)
+                found: Any = answered(arguments, options["url"], options["api_key"]) if asks else work(**arguments)
                 found = asyncio.run(found) if inspect.iscoroutine(found) else found
                 if isinstance(found, str):
                     sys.stdout.write(f"{found}\n")
                     return 0
-                return found.print(output) if isinstance(found, Found) else found or 0
+                return found.print(output) if isinstance(found, Found) else int(found or 0)
 
             end(code, *expected, output=output)
 

@@ -47,7 +47,7 @@ class Store:
 
 def settings_for(s3: S3Server, nats_url: str, **more: Any) -> ArtifactStoreSettings:
     """The settings of a store on these servers."""
-    keys: dict[str, Any] = {"s3_access_key": SecretStr(KEYS.access), "s3_secret_key": SecretStr(KEYS.secret)}
+    keys: dict[str, Any] = {"s3_access_key": SecretStr(KEYS["access"]), "s3_secret_key": SecretStr(KEYS["secret"])}
     return ArtifactStoreSettings(
         nats_url=nats_url,
         graceful_timeout_s=2,
