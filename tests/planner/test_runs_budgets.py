@@ -1,13 +1,11 @@
 """Budgets that bind over whole runs: what ends, what is interrupted, and how a top-up lets a run go on."""
 
-import asyncio
 from functools import partial
 from typing import Any
 
 import pytest
 
 from contracts.runs.events import Asked, Done, RunEvent
-from contracts.tools.messages import ToolSpec
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer, words
 from tests.support.waiting import wait_until
@@ -42,16 +40,6 @@ async def test_a_budget_ends_a_run_with_what_it_has(
     assert story.shown() == story.end.raw_answer
     assert story.end.usage.tool_calls == calls == len(story.of("observed"))
     assert story.end.raw_answer == ("found x" if calls else "No answer produced.")
-
-
-async def test_the_model_reads_a_note_before_its_budget_ends(plan: Plan, provider: ModelServer) -> None:
-    """At the end of the conversation, not in its prefix."""
-    provider.say(LOOK, LOOK, answer("enough"))
-    await (await plan()).tell(limits={"max_steps": 3})
-    notes = [seen.body["messages"][-1]["content"].splitlines()[-1] for seen in provider.ledger]
-    assert "Two decisions are left" in notes[1]
-    assert "this is your last decision" in notes[2]
-    assert len({seen.body["messages"][0]["content"] for seen in provider.ledger}) == 1
 
 
 @pytest.mark.parametrize(
@@ -109,22 +97,3 @@ async def test_every_budget_can_be_topped_up(
     await planning.until(run, lambda event: event.type == "paused")
     await planning.top_up(run, **more)
     assert (await planning.ended(run)).end.raw_answer == "whole"
-
-
-async def test_a_top_up_before_the_end_extends_the_budget(plan: Plan, provider: ModelServer) -> None:
-    """A running run is not disturbed by it."""
-    release = asyncio.Event()
-
-    async def wait(_: dict[str, Any]) -> Any:
-        await release.wait()
-        return {"text": "found"}
-
-    provider.say(action("slow"), FINAL)
-    planning = await plan({"slow": (ToolSpec(name="slow"), wait)})
-    run = await planning.ask(limits={"max_steps": 1})
-    await planning.until(run, lambda event: event.type == "step")
-    await planning.top_up(run, max_steps=1)
-    await planning.until(run, lambda event: event.type == "topped_up")
-    release.set()
-    story = await planning.ended(run)
-    assert (story.end.raw_answer, story.of("paused"), story.of("resumed")) == ("whole", [], [])

@@ -24,15 +24,7 @@ from contracts.runs.decisions import FINAL_RESPONSE, PLAN, TASK
 from contracts.runs.events import Observed, Step
 from contracts.tools.messages import ToolSpec
 from runwire.plans.schema_graph import schema_at, steps_of
-from services.planner.conversation import texts
-from services.planner.conversation.catalogue import (
-    DESCRIPTION_LIMIT,
-    TASK_SCHEMA,
-    clean,
-    compact_schema,
-    shown_name,
-    task_specs,
-)
+from services.planner.conversation import catalogue, texts
 from services.planner.conversation.encoding import OPAQUE, compact
 from services.planner.conversation.messages import Dialect, Message, as_data, outcome, plan_of
 
@@ -81,19 +73,19 @@ def functions(tools: Sequence[ToolSpec], *, tasks: bool = False, only_tools: boo
     `tasks`: whether the run may start background tasks. `only_tools`: the model answers in text, and calls no opcode
     but that of tasks.
     """
-    tools = [*tools, *task_specs(tools)] if tasks else tools
+    tools = [*tools, *catalogue.task_specs(tools)] if tasks else tools
     offered = []
     for tool in tools:
-        text = clean(tool.description, DESCRIPTION_LIMIT)
+        text = catalogue.clean(tool.description, catalogue.DESCRIPTION_LIMIT)
         schema, unsaid = function_schema(tool.input_schema)
         said = (text, unsaid, _NEEDS_APPROVAL if tool.requires_approval else "")
-        offered.append((shown_name(tool.name), " ".join(filter(None, said)), schema))
+        offered.append((catalogue.shown_name(tool.name), " ".join(filter(None, said)), schema))
     if not only_tools:
         offered.append((FINAL_RESPONSE, "Answer the user: this ends the run.", _FINAL))
     if tools and not only_tools:
         offered.append((PLAN, "Call several tools at once; `join` names the tool that receives their results.", _PLAN))
     if tasks:
-        offered.append((TASK, "Start one background task.", TASK_SCHEMA))
+        offered.append((TASK, "Start one background task.", catalogue.TASK_SCHEMA))
     return [
         {
             "type": "function",
@@ -141,7 +133,7 @@ class NativeTools(Dialect):
         if step.answer is not None:
             return {"role": "assistant", "content": step.answer}
         if step.join is None:
-            calls = [(number, shown_name(call.tool), call.args) for number, call in enumerate(step.calls, 1)]
+            calls = [(number, catalogue.shown_name(call.tool), call.args) for number, call in enumerate(step.calls, 1)]
             return _called(calls, step)
         return _called([(0, PLAN, plan_of(step))], step)
 
@@ -192,7 +184,7 @@ MAX_NESTED = 40
 
 def function_schema(schema: Schema) -> tuple[Schema, str]:
     """Return the parameters of a function, and what they do not say of the schema; empty: they say all."""
-    given = compact_schema(schema)
+    given = catalogue.compact_schema(schema)
     root = _resolved(given, given)
     lost = {name: root.pop(name) for name in _LOST if name in root}
     properties, required = dict(_object(root.get("properties"))), _names(root.get("required"))
@@ -209,7 +201,7 @@ def function_schema(schema: Schema) -> tuple[Schema, str]:
         del strict["required"]
     _without_targetless(strict, strict)
     said = f"The arguments must also fit this JSON Schema: {compact(lost)}" if lost else ""
-    return strict, clean(said, DESCRIPTION_LIMIT)
+    return strict, catalogue.clean(said, catalogue.DESCRIPTION_LIMIT)
 
 
 def flat_schema(parameters: Schema) -> Schema:

@@ -7,21 +7,7 @@ docs/rules/run.md, whose table a test plays.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from contracts.runs import inbox
-from contracts.runs.events import (
-    Asked,
-    AskedCause,
-    Called,
-    ModelFailed,
-    Observed,
-    Paused,
-    Redelivered,
-    Resumed,
-    Stopping,
-    TaskSettled,
-    Triaged,
-    Yielded,
-)
+from contracts.runs import events, inbox
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
 from services.planner.run import commands, opening
@@ -58,10 +44,10 @@ def advance(run: Run, handling: Handling, rules: Rules) -> Command:
         # An earlier handling may be stopped now, so this one says first that it has the message. If the earlier one
         # recorded anything after this one has acknowledged the message, and died, nobody would go on with it; if it
         # acknowledged the message, nobody would go on with what this one records.
-        return Append([Redelivered(by=incoming.owner, holder=incoming.attempt_token)])
+        return Append([events.Redelivered(by=incoming.owner, holder=incoming.attempt_token)])
     if isinstance(command, Append):
-        events = terminal.completed(run, handling, terminal.shown(run, command.events))
-        return Append(events if rules.direct is None else rules.direct.marked(run, events))
+        facts = terminal.completed(run, handling, terminal.shown(run, command.events))
+        return Append(facts if rules.direct is None else rules.direct.marked(run, facts))
     if not isinstance(command, Ack):
         return command
     opens = is_open and run.stopping is None and isinstance(incoming.message, RunRequested | inbox.RunBegins)
@@ -138,17 +124,17 @@ def _told(run: Run, handling: Handling, message: OfTurns) -> Command | None:
     fact: Event | None = None
     match message:
         case inbox.RunTaskSettled() if message.call_id in run.set_aside:
-            fact = TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
+            fact = events.TaskSettled(call_id=message.call_id, task_id=message.task_id, spent=message.spent)
         case inbox.RunTasksPaused(paused=paused) if run.is_news(paused):
             fact = paused
         case inbox.RunYields(session_seq=seq) if seq > max(run.turn_news_seq, _turn_seq(run)):
-            fact = Yielded(seq=seq)
+            fact = events.Yielded(seq=seq)
         case inbox.RunBegins(session_seq=seq) if seq > max(run.turn_news_seq, _turn_seq(run)):
             # Without a pause of its turn the word to yield is still under way. It will be older than this.
             deadline = pauses.deadline_after(run, handling.progress.now) if run.yields else None
             if deadline is not None and ("deadline", deadline) not in handling.progress.timers:
                 return commands.SetTimer("deadline", deadline)
-            fact = Resumed(by=BY_SESSION, deadline_at=deadline, session_seq=seq)
+            fact = events.Resumed(by=BY_SESSION, deadline_at=deadline, session_seq=seq)
     # A run that has its turn cannot be merged or refused.
     return None if fact is None else Append(run.while_paused(fact))
 
@@ -161,7 +147,7 @@ def _turn_seq(run: Run) -> int:
 def _cancel(run: Run, progress: Progress, cancel: inbox.CancelRequested) -> Command:
     """Supersede the model call first: the run ends with the text that listeners have received by then."""
     if run.asked is not None:
-        return Append([Stopping(reason=cancel.reason)])
+        return Append([events.Stopping(reason=cancel.reason)])
     reason = run.stopping.reason if run.stopping is not None else cancel.reason
     return Append([terminal.cancelled(with_unfinished(run, progress), reason)])
 
@@ -190,7 +176,7 @@ def _settle(run: Run, handling: Handling, ended: Sequence[inbox.CallFinished], r
     if _lacks_specs(run, handling.progress):
         return commands.LoadSpecs()
     observed = [
-        Observed.model_validate(outcome.model_dump(exclude={"v", "kind"}))
+        events.Observed.model_validate(outcome.model_dump(exclude={"v", "kind"}))
         for outcome in ended
         if outcome.call_id in run.open
     ]
@@ -228,7 +214,7 @@ def _out_of(run: Run, progress: Progress, budget: str) -> Command:
     return Append([budgets.out_of(with_unfinished(run, progress), budget, progress.now)])
 
 
-def _wait(run: Run, handling: Handling, paused: Paused) -> Command:
+def _wait(run: Run, handling: Handling, paused: events.Paused) -> Command:
     """The run is paused: make sure that the timer of its end is set, and do nothing else."""
     if handling.progress.now >= paused.until:
         return Append([terminal.budget_exhausted(run, paused.budget)])
@@ -236,7 +222,7 @@ def _wait(run: Run, handling: Handling, paused: Paused) -> Command:
     return Ack() if ("pause", expiry) in handling.progress.timers else commands.SetTimer("pause", expiry)
 
 
-def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
+def _ask(run: Run, handling: Handling, asked: events.Asked, rules: Rules) -> Command:
     """Return the next command of a model call in flight. The budget of the API key is checked before each request."""
     command = _next_of_call(run, handling, asked, rules)
     asks = isinstance(command, commands.Ask | commands.AskEffort | commands.AskCritique)
@@ -248,7 +234,7 @@ def _ask(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
     return Append([terminal.budget_exhausted(run, budget)])
 
 
-def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> Command:
+def _next_of_call(run: Run, handling: Handling, asked: events.Asked, rules: Rules) -> Command:
     progress, token = handling.progress, handling.incoming.attempt_token
     decision, restated = progress.decision, progress.answer_to_restate
     if asked.by != handling.incoming.owner or (asked.holder != token and progress.asked):
@@ -264,7 +250,7 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
             return commands.AskEffort(asked)
         if run.effort != triaged.effort:
             model = triaged.model or (run.model if chooses_model else None)
-            return Append([Triaged(effort=triaged.effort, model=model, usage=triaged.usage)])
+            return Append([events.Triaged(effort=triaged.effort, model=model, usage=triaged.usage)])
     if decision is None:
         return commands.Ask(asked) if restated is None else commands.Say(asked, restated)
     if decision.restate:
@@ -276,7 +262,7 @@ def _next_of_call(run: Run, handling: Handling, asked: Asked, rules: Rules) -> C
     return Append(decide(run, handling, asked, decision, rules))
 
 
-def _ask_again(run: Run, handling: Handling, asked: Asked, cause: AskedCause) -> Command:
+def _ask_again(run: Run, handling: Handling, asked: events.Asked, cause: events.AskedCause) -> Command:
     """Repeat a request that never ended, and record what it has cost; or end or pause a run out of its budget."""
     progress = handling.progress
     if progress.unfinished is None:
@@ -292,7 +278,7 @@ def _ask_again(run: Run, handling: Handling, asked: Asked, cause: AskedCause) ->
     return Append([again.model_copy(update={"unfinished": unfinished})])
 
 
-def _retry(run: Run, handling: Handling, failed: ModelFailed) -> Command:
+def _retry(run: Run, handling: Handling, failed: events.ModelFailed) -> Command:
     """A request has failed: make the next one when its wait is over, in whichever handling that happens."""
     if (budget := budgets.spent(run, handling.progress.now)) is not None:
         return Append([budgets.out_of(run, budget, handling.progress.now)])
@@ -330,7 +316,7 @@ def _go_on(run: Run, handling: Handling, rules: Rules) -> Command:
         waiting, free = waiting_calls(run), run.limits.max_parallel - len(run.owner)
         if (sent := _send(run, handling)) is None and waiting and free > 0 and run.step is not None:
             # Calls ended while the run was paused, or a top-up raised `max_parallel`.
-            return Append([Called(step=run.step.step, by=handling.incoming.owner, calls=waiting[:free])])
+            return Append([events.Called(step=run.step.step, by=handling.incoming.owner, calls=waiting[:free])])
         return sent or Ack()
     if pauses.is_held(run):
         return Ack()

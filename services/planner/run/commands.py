@@ -374,26 +374,9 @@ class Abandon:
     """Stop without ack, nak or heartbeat: another handling of this message has superseded this one."""
 
 
-Effect = (
-    Enter
-    | NotifySession
-    | Answer
-    | Resolve
-    | KeepContext
-    | Open
-    | CheckInput
-    | LoadSpecs
-    | Ask
-    | Say
-    | AskEffort
-    | AskCritique
-    | Dispatch
-    | SetTimer
-    | Wait
-    | Wake
-    | ReadShown
-    | Close
-)
+OfModels = Ask | Say | AskEffort | AskCritique | ReadShown
+OfMessages = Enter | NotifySession | Answer | Dispatch | SetTimer | Wake
+Effect = OfModels | OfMessages | Resolve | KeepContext | Open | CheckInput | LoadSpecs | Wait | Close
 """What the executor carries out."""
 DECIDES_NOTHING = (Enter, Resolve, KeepContext, CheckInput, LoadSpecs)
 """Effects that may be carried out for an outdated run: an append follows, which the log then refuses."""

@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until
 
 from .journals import FOLDER
 from .recorder import journal, listening
-from .scenarios import SCENARIOS, Scenario, script
+from .scenarios import SCENARIOS, Scenario
 
 
 async def record(name: str, nats: NatsServer, provider: ModelServer, store: Store, folder: Path) -> dict[str, Any]:
@@ -40,7 +40,8 @@ async def record(name: str, nats: NatsServer, provider: ModelServer, store: Stor
     )
     if "tools" in scenario.ask:
         tools = ALL
-    script(provider, scenario)
+    provider.reset()
+    provider.say(*scenario.replies)
     ask = {
         **scenario.ask,
         "tools": sorted(tools),

@@ -6,7 +6,7 @@ everything once.
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -37,6 +37,15 @@ _DATACLASSES: dict[str, Any] = {
 def canonical(value: Any) -> str:
     """One text for equal values."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def places(log: Mapping[int, Sequence[BaseModel]]) -> dict[str, tuple[int, int]]:
+    """The place of each event of a log, by the canonical text of the event."""
+    return {
+        canonical([type(event).__name__, event.model_dump(mode="json", exclude_defaults=True)]): (sequence, index)
+        for sequence, events in log.items()
+        for index, event in enumerate(events)
+    }
 
 
 class Encoder:

@@ -14,7 +14,7 @@ from services.planner.run.state.fold import fold
 from services.planner.run.state.run import Run
 from services.planner.strategies.react.strategy import React
 
-from .encoding import Encoder, canonical, decode
+from .encoding import Encoder, decode, places
 from .handlings import Handling, taken_apart
 
 FOLDER = Path(__file__).parent / "journals"
@@ -41,12 +41,7 @@ class Journal:
             for each in self.found["records"]
         }
         self.log = {sequence: record.events for sequence, record in self.records.items()}
-        known = {
-            canonical([type(event).__name__, event.model_dump(mode="json", exclude_defaults=True)]): (sequence, index)
-            for sequence, events in self.log.items()
-            for index, event in enumerate(events)
-        }
-        self.encoder = Encoder(known)
+        self.encoder = Encoder(places(self.log))
         self.react = React(native_reasoning=True, idle_s=1, total_s=1)
         settings = {name: value for name, value in self.found["rules"].items() if name != "$is"}
         self.rules = Rules(strategy=self.react, **settings)
@@ -64,11 +59,8 @@ class Journal:
         for steps in self.found["handlings"]:
             handling: dict[str, Any] = {}
             for each in steps:
-                handling = {
-                    name: value
-                    for name, value in {**handling, **each["handling"]}.items()
-                    if name not in each["dropped"]
-                }
+                changed = handling | each["handling"]
+                handling = {name: value for name, value in changed.items() if name not in each["dropped"]}
                 yield Step(each["after"], handling, each["command"])
 
     def command(self, step: Step) -> Any:
@@ -78,15 +70,13 @@ class Journal:
     def asked(self) -> list[dict[str, Any]]:
         """Each request to the model, with its texts in place."""
         texts = self.found["texts"]
-        return [
-            {
-                **each,
-                **{
-                    name: each[name] and [texts[text] for text in each[name]] for name in ("messages", "specs", "tools")
-                },
+        found = []
+        for each in self.found["asked"]:
+            kept = {
+                name: each[name] and [texts[text] for text in each[name]] for name in ("messages", "specs", "tools")
             }
-            for each in self.found["asked"]
-        ]
+            found.append(each | kept)
+        return found
 
     def request(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Today's request to the model, in the form of the journal."""

@@ -20,7 +20,7 @@ from services.planner.run.commands import Command, Handling, LoadSpecs, Resolve,
 from services.planner.run.state.run import Run
 from services.planner.strategies.react.strategy import React
 
-from .encoding import Encoder, canonical
+from .encoding import Encoder, canonical, places
 from .handlings import put_together
 
 
@@ -80,11 +80,7 @@ def listening() -> Iterator[dict[str, Recording]]:
 
 def journal(recording: Recording, stored: list[StoredMessage]) -> dict[str, Any]:
     records = {sequence: Record.model_validate_json(data) for sequence, data in stored}
-    known = {
-        canonical([type(event).__name__, event.model_dump(mode="json", exclude_defaults=True)]): (sequence, index)
-        for sequence, record in records.items()
-        for index, event in enumerate(record.events)
-    }
+    known = places({sequence: record.events for sequence, record in records.items()})
     encoder = Encoder(known)
     texts: dict[str, Any] = {}
     handlings = []

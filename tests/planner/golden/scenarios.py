@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contracts.runs.inbox import CancelRequested
-from contracts.wire import subjects
-from tests.support.model_server import ModelServer, Say, action, answer, words
+from tests.support.model_server import Say, action, answer, words
 from tests.support.run_services import Planning
 
 LOOK, FINAL = action("look", q="x"), answer("whole")
@@ -51,17 +49,12 @@ def style(name: str) -> tuple[Say, ...]:
     return tuple(Say(**reply) for reply in found["replies"])
 
 
-async def _cancel(planning: Planning, run: str) -> None:
-    await planning.until(run, lambda event: event.type == "observed")
-    message = CancelRequested(reason="not needed any more").model_dump_json().encode()
-    await planning.bus.publish(subjects.control("default", run, "cancel-1"), message)
+def _cancelled(after: str) -> Act:
+    async def act(planning: Planning, run: str) -> None:
+        await planning.until(run, lambda event: event.type == after)
+        await planning.cancel(run)
 
-
-async def _cancel_paused(planning: Planning, run: str) -> None:
-    await planning.until(run, lambda event: event.type == "paused")
-    await planning.bus.publish(
-        subjects.control("default", run, "cancel-1"), CancelRequested(reason="enough").model_dump_json().encode()
-    )
+    return act
 
 
 def _topped_up(**limits: Any) -> Act:
@@ -169,9 +162,9 @@ SCENARIOS: dict[str, Scenario] = {
         (Say(text=LOOK.text, delay_s=0.5), LOOK, FINAL), ask={"limits": {"max_steps": 2}}, act=_topped_up_before
     ),
     # Ends from outside.
-    "cancelled": Scenario((LOOK, Say(silent=True)), "cancelled", act=_cancel),
+    "cancelled": Scenario((LOOK, Say(silent=True)), "cancelled", act=_cancelled("observed")),
     "cancelled_in_a_pause": Scenario(
-        (LOOK,), "cancelled", ask={"limits": {"max_steps": 1, "grace_s": 20}}, act=_cancel_paused
+        (LOOK,), "cancelled", ask={"limits": {"max_steps": 1, "grace_s": 20}}, act=_cancelled("paused")
     ),
     "planner_killed": Scenario((LOOK, Say(silent=True), FINAL), killed=True),
     # Images, which the log holds as references.
@@ -179,8 +172,3 @@ SCENARIOS: dict[str, Scenario] = {
     "images_dropped": Scenario((FINAL,), settings={"vision": "lenient"}, ask={"images": 1}),
     "images_refused": Scenario((FINAL,), "vision_unsupported", ask={"images": 1}),
 }
-
-
-def script(provider: ModelServer, scenario: Scenario) -> None:
-    provider.reset()
-    provider.say(*scenario.replies)

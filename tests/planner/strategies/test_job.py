@@ -83,10 +83,3 @@ def test_without_a_call_to_spend() -> None:
     world, calls = played(job(limits={"max_tool_calls": 0}))
     end: Any = world.run.terminal
     assert (calls, end.reason) == ([], "budget_exhausted")
-
-
-def test_a_second_delivery_sends_the_call_again() -> None:
-    """The tool runner knows it by its id."""
-    world, _ = played(job())
-    again = world.handle(world.handling("REQUESTS:1", holder="second", now=9000))
-    assert sent(again) == ["1-1"]

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from contracts.runs.events import Observed, PlannedCall, Repaired
+from contracts.runs.events import InputAdded, Observed, PlannedCall, Repaired
 from contracts.runs.pages import PageView
 from contracts.tools.messages import ToolSpec
 from runwire.plans import error_line
 from services.planner.conversation.catalogue import shown_name
 from services.planner.models.types import Facts, ModelRequest
 from services.planner.run.calls.tasks import SPAWN
-from services.planner.run.state.history import Added, Conversation, Executed, Outcomes, PastTurn, Question
+from services.planner.run.state.history import Conversation, Executed, Outcomes, PastTurn, Question
 from services.planner.run.state.people import AddedInputs
 from services.planner.sessions.tasks.reports import REPORTED_TASKS
 
@@ -279,7 +279,7 @@ def situation_of(request: ModelRequest) -> Situation:
     if facts is None or question is None:
         return Situation()
     asked = question.request
-    added = [item.added for item in facts.history if isinstance(item, Added)]
+    added = [item for item in facts.history if isinstance(item, InputAdded)]
     executed = next((item for item in reversed(facts.history) if isinstance(item, Executed)), None)
     plan = executed.step.plan if executed is not None else None
     rejected, left = [], []

@@ -25,21 +25,12 @@ from services.shared.redaction.separation import dotted, restore
 from services.shared.redaction.stored_values import holds_reference
 from services.shared.tools.builtin import READ_ARTIFACT
 
-JoinCode = Literal["unknown_node", "unknown_source", "invalid_join", "invalid_args", "tool_error"]
+JoinCode = Literal["unknown_node", "unknown_source", "invalid_join", "invalid_args", "tool_error", "branch_failures"]
 Specs = Mapping[str, ToolSpec]
 
 WHOLE_OUTPUT = dotted(())
 MAX_NAMES_LISTED = 20
 MAX_NAME_CHARACTERS = 80
-
-
-@dataclass(frozen=True, slots=True)
-class PlanComplaint:
-    """Why a plan cannot run. `step`: index from 0 of the invalid step; None: the plan as a whole."""
-
-    code: Literal["empty_plan", "unknown_node", "invalid_args"]
-    line: str
-    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +54,6 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinAbsent:
-    """There is no join: the results go to the model."""
-
-
-@dataclass(frozen=True, slots=True)
 class JoinCall:
     """Call the join tool with these arguments."""
 
@@ -76,22 +62,11 @@ class JoinCall:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinSkipped:
-    """The join did not run because of its branches. `line` is for the model."""
-
-    line: str
-    reason: Literal["branch_failures"] = "branch_failures"
-
-
-@dataclass(frozen=True, slots=True)
-class JoinInvalid:
+class NoJoin:
     """The join cannot run, or failed. `line` is for the model."""
 
     code: JoinCode
     line: str
-
-
-JoinOutcome = JoinAbsent | JoinCall | JoinSkipped | JoinInvalid
 
 
 def branch_of(call: PlannedCall, observed: Observed) -> Branch:
@@ -100,19 +75,16 @@ def branch_of(call: PlannedCall, observed: Observed) -> Branch:
     return Branch(call.tool, call.args, observed.observation, observed.artifacts, failure)
 
 
-def check_plan(plan_args: Mapping[str, Any], specs: Specs) -> list[PlanComplaint]:
-    """Return what keeps a plan from running; an empty list when every step may run.
-
-    `specs`: the run's tools by name.
-    """
+def check_plan(plan_args: Mapping[str, Any], specs: Specs) -> list[str]:
+    """Return a complaint about each step that may not run. `specs`: the run's tools by name."""
     steps = plan_args.get("steps")
     if not isinstance(steps, list) or not steps:
-        return [PlanComplaint("empty_plan", "the plan has no steps, so nothing ran")]
-    found = [_check_step(index, step if isinstance(step, Mapping) else {}, specs) for index, step in enumerate(steps)]
+        return ["the plan has no steps, so nothing ran"]
+    found = [_check_step(place, step, specs) for place, step in enumerate(steps, 1)]
     return [complaint for complaint in found if complaint]
 
 
-def read_join(plan_args: Mapping[str, Any]) -> Join | JoinInvalid | None:
+def read_join(plan_args: Mapping[str, Any]) -> Join | NoJoin | None:
     """Return the join that a plan asks for; None when there is none: missing, null, no object or without a node."""
     raw = plan_args.get("join")
     if isinstance(raw, Join):
@@ -124,36 +96,34 @@ def read_join(plan_args: Mapping[str, Any]) -> Join | JoinInvalid | None:
     if isinstance(inject, Mapping) and len(inject) == 1 and isinstance(inject.get("mapping"), Mapping):
         inject = inject["mapping"]  # Some models write this form.
     if not isinstance(node, str):
-        return _invalid("invalid_join", "`join.node` must be a tool's name")
+        return _no_join("invalid_join", "`join.node` must be a tool's name")
     if not isinstance(args, Mapping):
-        return _invalid("invalid_join", "`join.args` must be an object")
-    if inject is not None and not (
-        isinstance(inject, Mapping) and all(isinstance(source, str) for source in inject.values())
-    ):
-        return _invalid(
-            "invalid_join", f"`join.inject` must be an object that maps argument names to sources ({_listed(SOURCES)})"
-        )
+        return _no_join("invalid_join", "`join.args` must be an object")
+    is_mapping = isinstance(inject, Mapping) and all(isinstance(source, str) for source in inject.values())
+    if inject is not None and not is_mapping:
+        shape = f"an object that maps argument names to sources ({_listed(SOURCES)})"
+        return _no_join("invalid_join", f"`join.inject` must be {shape}")
     return Join(node=node.strip(), args=dict(args), inject=None if inject is None else dict(inject))
 
 
-def check_join(join: Join, specs: Specs) -> JoinInvalid | None:
+def check_join(join: Join, specs: Specs) -> NoJoin | None:
     """Return what is wrong with a join before any branch has run, or None."""
     if join.node not in specs:
-        return _invalid("unknown_node", f"there is no tool {_name(join.node)}; the tools are {_listed(specs)}")
+        return _no_join("unknown_node", f"there is no tool {_name(join.node)}; the tools are {_listed(specs)}")
     for target, source in (join.inject or {}).items():
         if source.strip() not in SOURCES:
-            return _invalid(
-                "unknown_source",
-                f"{_name(source)} for {_name(target)} is no source; the sources are {_listed(SOURCES)}",
-            )
+            why = f"{_name(source)} for {_name(target)} is no source; the sources are {_listed(SOURCES)}"
+            return _no_join("unknown_source", why)
     return None
 
 
-def resolve_join(plan_args: Mapping[str, Any], branches: Sequence[Branch], specs: Specs) -> JoinOutcome:
-    """Resolve a plan's join once every branch is finished. `plan_args["join"]`: a Join, or what the model wrote."""
-    if (join := read_join(plan_args)) is None:
-        return JoinAbsent()
-    if isinstance(join, JoinInvalid):
+def resolve_join(plan_args: Mapping[str, Any], branches: Sequence[Branch], specs: Specs) -> JoinCall | NoJoin | None:
+    """Resolve a plan's join once every branch is finished; None: there is none, and the model gets the results.
+
+    `plan_args["join"]`: a Join, or what the model wrote.
+    """
+    join = read_join(plan_args)
+    if join is None or isinstance(join, NoJoin):
         return join
     if wrong := check_join(join, specs):
         return wrong
@@ -165,31 +135,28 @@ def resolve_join(plan_args: Mapping[str, Any], branches: Sequence[Branch], specs
         sources = {name: source.strip() for name, source in inject.items() if known.others or name in known.names}
     failed = [branch for branch in branches if branch.failure is not None]
     if failed and not _WANT_FAILURES & set(sources.values()):
-        return JoinSkipped(f"The join did not run (branch_failures): {len(failed)} of {len(branches)} branches failed.")
+        return _no_join("branch_failures", f"{len(failed)} of {len(branches)} branches failed")
     args = {**join.args, **{target: SOURCES[source](branches) for target, source in sources.items()}}
     if (size := wire_size(args)) > MAX_ARGUMENT_BYTES:
-        return _invalid(
-            "invalid_args", f"its arguments would weigh {size} bytes, and at most {MAX_ARGUMENT_BYTES} can be sent"
-        )
+        why = f"its arguments would weigh {size} bytes, and at most {MAX_ARGUMENT_BYTES} can be sent"
+        return _no_join("invalid_args", why)
     if not holds_reference(args) and (faults := _faults(args, schema)):
-        return _invalid("invalid_args", "; ".join(faults))
+        return _no_join("invalid_args", "; ".join(faults))
     return JoinCall(join.node, args)
 
 
-def failed_join(fault: Fault | None) -> JoinInvalid:
+def failed_join(fault: Fault | None) -> NoJoin:
     """Return how a join ended whose call has failed."""
     code: JoinCode = "invalid_args" if fault and fault.code == "invalid_args" else "tool_error"
-    return JoinInvalid(code, f"The join failed ({code}): {_one_line(_reason(fault))}")
+    return NoJoin(code, f"The join failed ({code}): {_one_line(_reason(fault))}")
 
 
-def _check_step(index: int, step: Mapping[str, Any], specs: Specs) -> PlanComplaint | None:
-    node, args = step.get("node"), step.get("args")
+def _check_step(place: int, step: Any, specs: Specs) -> str | None:
+    node, args = (step.get("node"), step.get("args")) if isinstance(step, Mapping) else (None, None)
     if not isinstance(node, str) or node not in specs:
-        known = f"unknown tool {_name(node)}; the tools are {_listed(specs)}"
-        return PlanComplaint("unknown_node", f"step {index + 1}: {known}", index)
+        return f"step {place}: unknown tool {_name(node)}; the tools are {_listed(specs)}"
     faults = _faults({} if args is None else args, specs[node].input_schema, masked=False)
-    line = f"step {index + 1} ({_name(node)}): {'; '.join(faults)}"
-    return PlanComplaint("invalid_args", line, index) if faults else None
+    return f"step {place} ({_name(node)}): {'; '.join(faults)}" if faults else None
 
 
 def _faults(args: Any, schema: dict[str, Any], *, masked: bool = True) -> list[str]:
@@ -227,8 +194,8 @@ _WELL_KNOWN = ("results", "branches", "failures", "success_count", "failure_coun
 _WANT_FAILURES = frozenset({"$failures", "$failure_count"})
 
 
-def _invalid(code: JoinCode, why: str) -> JoinInvalid:
-    return JoinInvalid(code, f"The join did not run ({code}): {why}.")
+def _no_join(code: JoinCode, why: str) -> NoJoin:
+    return NoJoin(code, f"The join did not run ({code}): {why}.")
 
 
 def _reason(fault: Fault | None) -> str:

@@ -15,22 +15,19 @@ from contracts.runs.requests import RunLimits
 from services.planner.run.commands import Rules
 from services.planner.run.ending import terminal
 from services.planner.run.state.run import Event, Run
-from services.planner.run.state.task_budgets import taken, tokens
+from services.planner.run.state.task_budgets import so_far
 from services.shared.budgets.totals import exhausted
-
-_COUNTED = ("max_steps", "max_tool_calls", "max_tokens", "max_cost_usd")
 
 
 def spent(run: Run, now: int) -> str | None:
     """Name the exhausted budget that forbids another model call, with its limit; None while none does."""
-    limits, usage = run.limits, run.usage
+    limits, used = run.limits, so_far(run)
     if run.deadline_at is not None and now >= run.deadline_at:
         return deadline(run)
-    of_tasks = taken(run)
-    if limits.max_tokens is not None and tokens(usage) + tokens(of_tasks) >= limits.max_tokens:
+    if limits.max_tokens is not None and used["max_tokens"] >= limits.max_tokens:
         return f"max_tokens of {limits.max_tokens}"
-    cost_usd = None if usage.cost_usd is None else usage.cost_usd + (of_tasks.cost_usd or 0.0)
-    if limits.max_cost_usd is not None and cost_usd is not None and cost_usd >= limits.max_cost_usd:
+    is_priced = run.usage.cost_usd is not None
+    if limits.max_cost_usd is not None and is_priced and used["max_cost_usd"] >= limits.max_cost_usd:
         return f"max_cost_usd of {limits.max_cost_usd:g}"
     return None
 
@@ -43,7 +40,7 @@ def spent_for_step(run: Run, now: int) -> str | None:
 def spent_calls(run: Run, wanted: int) -> str | None:
     """Name the budget that `wanted` more tool calls would exceed, or None."""
     limit = run.limits.max_tool_calls
-    if limit is None or run.usage.tool_calls + taken(run).tool_calls + wanted <= limit:
+    if limit is None or so_far(run)["max_tool_calls"] + wanted <= limit:
         return None
     return f"max_tool_calls of {limit}"
 
@@ -51,7 +48,7 @@ def spent_calls(run: Run, wanted: int) -> str | None:
 def tool_calls_left(run: Run) -> int | None:
     """Return how many more tool calls the run may make; None: any number."""
     limit = run.limits.max_tool_calls
-    return None if limit is None else max(0, limit - run.usage.tool_calls - taken(run).tool_calls)
+    return None if limit is None else max(0, limit - int(so_far(run)["max_tool_calls"]))
 
 
 def spent_by_key(run: Run, rules: Rules) -> str | None:
@@ -80,16 +77,10 @@ def out_of(run: Run, budget: str, now: int, args: dict[str, Any] | None = None) 
 
 def topped_up(run: Run, given: Mapping[str, Any], now: int, by: str) -> list[Event]:
     """Raise the limits of a run. `given` counts from now on; the recorded fact holds the resulting totals."""
-    limits, usage, of_tasks = run.limits.model_dump(), run.usage, taken(run)
-    so_far = {
-        "max_steps": run.turn,
-        "max_tool_calls": usage.tool_calls + of_tasks.tool_calls,
-        "max_tokens": tokens(usage) + tokens(of_tasks),
-        "max_cost_usd": (usage.cost_usd or 0.0) + (of_tasks.cost_usd or 0.0),
-    }
-    deadline_at = run.deadline_at
+    limits, deadline_at = run.limits.model_dump(), run.deadline_at
+    used = {"max_steps": run.turn, **so_far(run)}
     for name, value in given.items():
-        limits[name] = value + so_far[name] if name in _COUNTED and value is not None else value
+        limits[name] = value + used[name] if name in used and value is not None else value
     if "deadline_s" in given:
         seconds = given["deadline_s"]
         deadline_at = None if seconds is None else now + int(seconds * 1000)

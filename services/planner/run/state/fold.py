@@ -203,7 +203,7 @@ def _fold_asked(run: Run, asked: events.Asked, at: int) -> None:
         run_id = run.started.run_id if run.started is not None else ""
         # A person has yet to admit a text that a rule holds.
         for added in run.inputs.take_unread(lambda added: text_pause_id(run_id, added.id) in run.pauses):
-            run.history.add(history.Added(added))
+            run.history.add(added)
 
 
 def _fold_begun(run: Run, step: events.Step, at: int) -> None:

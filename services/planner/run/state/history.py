@@ -64,13 +64,6 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """What a person has added to the run."""
-
-    added: InputAdded
-
-
-@dataclass(frozen=True, slots=True)
 class Decided:
     """What the model decided: calls of tools, or the answer."""
 
@@ -129,7 +122,7 @@ class Compaction:
     newest: bool = False
 
 
-Item = Conversation | Question | Added | Decided | Outcomes | Executed | ImagesShown | Compaction
+Item = Conversation | Question | InputAdded | Decided | Outcomes | Executed | ImagesShown | Compaction
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)

@@ -34,21 +34,26 @@ def tokens(usage: Usage) -> int:
     return usage.prompt_tokens + usage.completion_tokens
 
 
+def so_far(run: Run) -> dict[str, int | float]:
+    """Return what counts against each limit by now: what the run has spent, and what its tasks take."""
+    of_tasks = taken(run)
+    return {
+        "max_tokens": tokens(run.usage) + tokens(of_tasks),
+        "max_cost_usd": (run.usage.cost_usd or 0.0) + (of_tasks.cost_usd or 0.0),
+        "max_tool_calls": run.usage.tool_calls + of_tasks.tool_calls,
+    }
+
+
 def share(run: Run, part_of_left: float, calls: int) -> Reservation | str:
     """Return the part of what is left that a new task gets, or the name of a budget of which too little is left.
 
     `calls`: tool calls of the run that are not in its usage yet.
     """
-    limits, used, of_tasks = run.limits, run.usage, taken(run)
     part: dict[str, int | float] = {}
-    if limits.max_tokens is not None:
-        part["max_tokens"] = int((limits.max_tokens - tokens(used) - tokens(of_tasks)) * part_of_left)
-    if limits.max_cost_usd is not None:
-        left_usd = limits.max_cost_usd - (used.cost_usd or 0.0) - (of_tasks.cost_usd or 0.0)
-        part["max_cost_usd"] = left_usd * part_of_left
-    if limits.max_tool_calls is not None:
-        left_calls = limits.max_tool_calls - used.tool_calls - calls - of_tasks.tool_calls
-        part["max_tool_calls"] = int(left_calls * part_of_left)
+    for name, used in so_far(run).items():
+        if (limit := getattr(run.limits, name)) is not None:
+            left = limit - used - (calls if name == "max_tool_calls" else 0)
+            part[name] = left * part_of_left if name == "max_cost_usd" else int(left * part_of_left)
     spent = next((name for name, value in part.items() if value <= 0), None)
     return spent or Reservation.model_validate(part)
 

@@ -18,18 +18,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, assert_never
 
+from contracts.runs import events
 from contracts.runs.decisions import TASK
-from contracts.runs.events import (
-    Asked,
-    AskedCause,
-    Compacted,
-    ModelFailed,
-    Observed,
-    PlannedCall,
-    Repaired,
-    Step,
-    StepStatus,
-)
 from contracts.runs.step_events import ReplyForm
 from contracts.wire.faults import Code, Fault
 from services.planner.run.calls import starting, tasks
@@ -154,7 +144,7 @@ def text_of(run: Run, decision: Decision) -> str:
     return ""
 
 
-def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules: Rules) -> list[Event]:
+def decide(run: Run, handling: Handling, asked: events.Asked, decision: Decision, rules: Rules) -> list[Event]:
     """Return the events of a decision. A streamed decision is resolved already, and stays so."""
     decision = resolve_decision(run, decision, handling.progress.now, rules)
     match decision:
@@ -163,7 +153,7 @@ def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules
         case OwnDecision():
             return rules.strategy.on_decision(run, handling, asked, decision, rules)
         case Final() if not decision.has_text and run.final_args is None:
-            repaired = Repaired(
+            repaired = events.Repaired(
                 turn=asked.turn,
                 attempt=asked.attempt,
                 reason="the final response held no answer; its text is asked for alone",
@@ -185,9 +175,9 @@ def decide(run: Run, handling: Handling, asked: Asked, decision: Decision, rules
 def _ask_again(
     run: Run,
     handling: Handling,
-    asked: Asked,
+    asked: events.Asked,
     decision: Decision,
-    cause: AskedCause,
+    cause: events.AskedCause,
     *facts: Event,
     args: dict[str, Any] | None = None,
 ) -> list[Event]:
@@ -209,9 +199,11 @@ def _out_of_budget(
     return None if budget is None else budgets.out_of(later, budget, handling.progress.now, args)
 
 
-def step_of(asked: Asked, decision: Decision, node: str, status: StepStatus, **fields: object) -> Step:
+def step_of(
+    asked: events.Asked, decision: Decision, node: str, status: events.StepStatus, **fields: object
+) -> events.Step:
     """Return the step of a decision of the model call in flight."""
-    return Step.model_validate(
+    return events.Step.model_validate(
         {
             "step": asked.turn,
             "node": node,
@@ -232,18 +224,18 @@ def step_of(asked: Asked, decision: Decision, node: str, status: StepStatus, **f
     )
 
 
-def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) -> list[Event]:
+def _step_of_calls(run: Run, handling: Handling, asked: events.Asked, decision: Calls) -> list[Event]:
     # The join counts with the branches, so that a plan that has started can finish.
     budget = budgets.spent_calls(run, len(decision.calls) + (decision.join is not None))
     if budget is not None:
         skipped = step_of(asked, decision, decision.node, "skipped", latency_ms=_latency_ms(run, handling))
         return [skipped, budgets.out_of(run_after(run, decision=decision), budget, handling.progress.now)]
     calls = [
-        PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args)
+        events.PlannedCall(call_id=f"{asked.turn}-{n}", tool=tool, args=args)
         for n, (tool, args) in enumerate(decision.calls, 1)
     ]
     refused = [
-        Observed(call_id=calls[index].call_id, tool=calls[index].tool, status="failed", failure=fault)
+        events.Observed(call_id=calls[index].call_id, tool=calls[index].tool, status="failed", failure=fault)
         for index, fault in decision.refused.items()
     ]
     if decision.node == TASK:
@@ -254,7 +246,7 @@ def _step_of_calls(run: Run, handling: Handling, asked: Asked, decision: Calls) 
     return [started, *refused, *starting.held(run, handling.progress.now, asked.turn, open_calls)]
 
 
-def _revision(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:
+def _revision(run: Run, handling: Handling, asked: events.Asked, decision: Final) -> list[Event]:
     """Return the request for a better answer than one that its critique finds wanting; empty: the answer stands."""
     critique, reflection = handling.progress.critique, run.started.reflection if run.started else None
     if critique is None or critique.score is None or reflection is None:
@@ -272,21 +264,21 @@ def _revision(run: Run, handling: Handling, asked: Asked, decision: Final) -> li
         "confidence": critique.score,
         "extra": terminal.answered(run, decision.args, critique.score).extra,
     }
-    repaired = Repaired(
+    repaired = events.Repaired(
         turn=asked.turn, attempt=asked.attempt, reason=reason, kind="revision", reply=reply, args=args, usage=usage
     )
     return [repaired, next_asked(run, handling, asked.turn, asked.attempt + 1, "repair")]
 
 
-def _step_of_answer(run: Run, handling: Handling, asked: Asked, decision: Final) -> list[Event]:
+def _step_of_answer(run: Run, handling: Handling, asked: events.Asked, decision: Final) -> list[Event]:
     critique = handling.progress.critique
     score = critique.score if critique is not None else None
     if critique is not None:
         decision = replace(decision, usage=spent(decision.usage, critique.usage))
     started = step_of(asked, decision, decision.node, "started")
     done = terminal.answered(run_after(run, decision=decision), decision.args, score)
-    status: StepStatus = "failed" if done.reason == "no_path" else "succeeded"
-    ended = Step(
+    status: events.StepStatus = "failed" if done.reason == "no_path" else "succeeded"
+    ended = events.Step(
         step=asked.turn, node=decision.node, status=status, latency_ms=_latency_ms(run, handling), attempt=asked.attempt
     )
     follows = pauses.after_answer(run_after(run, decision=decision), done, decision.args, handling.progress.now)
@@ -300,10 +292,10 @@ def _latency_ms(run: Run, handling: Handling) -> int:
     return max(0, handling.progress.now - run.turn_at)
 
 
-def _repair(run: Run, handling: Handling, asked: Asked, decision: Invalid, rules: Rules) -> list[Event]:
+def _repair(run: Run, handling: Handling, asked: events.Asked, decision: Invalid, rules: Rules) -> list[Event]:
     if run.repairs < rules.max_repairs:
         reply = decision.reply[:MAX_REPAIR_CHARACTERS]
-        repaired = Repaired(
+        repaired = events.Repaired(
             turn=asked.turn, attempt=asked.attempt, reason=decision.complaint, reply=reply, usage=decision.usage
         )
         return _ask_again(run, handling, asked, decision, "repair", repaired)
@@ -311,12 +303,12 @@ def _repair(run: Run, handling: Handling, asked: Asked, decision: Invalid, rules
     return [invalid, terminal.no_path(run_after(run, decision=decision), decision.complaint)]
 
 
-def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: Rules) -> list[Event]:
+def _fail(run: Run, handling: Handling, asked: events.Asked, decision: Failed, rules: Rules) -> list[Event]:
     if decision.fault.code == "context_too_long" and run.compactions == 0:
         shortest, longest = OVERFLOW_LINE_CHARACTERS
         length = rules.strategy.length(run)
         line = max(shortest, min(longest, length.characters // (4 * max(1, length.messages))))
-        compacted = Compacted(turn=asked.turn, cause="overflow", line_characters=line)
+        compacted = events.Compacted(turn=asked.turn, cause="overflow", line_characters=line)
         return _ask_again(run, handling, asked, decision, "compacted", compacted)
     chosen = remedy(run, decision, decision.resolved_at or handling.progress.now, rules)
     if chosen is None:
@@ -328,7 +320,7 @@ def _fail(run: Run, handling: Handling, asked: Asked, decision: Failed, rules: R
             size = f"compacted, it has {length.messages:,} messages with {length.characters:,} characters"
             fault = fault.model_copy(update={"reason": f"{fault.reason}: {size}"})
         return [terminal.failed(run_after(run, decision=decision), fault, refusal=decision.refusal)]
-    failed = ModelFailed(
+    failed = events.ModelFailed(
         turn=asked.turn,
         attempt=asked.attempt,
         model=run.calling,

@@ -20,7 +20,7 @@ from contracts.runs.events import Asked, AskedCause, Called, Compacted, Observed
 from contracts.runs.inbox import CallFinished
 from contracts.wire.base import MAX_OUTCOME_BYTES
 from services.planner.run.calls import starting
-from services.planner.run.calls.joins import JoinAbsent, JoinCall, branch_of, failed_join, resolve_join
+from services.planner.run.calls.joins import JoinCall, branch_of, failed_join, resolve_join
 from services.planner.run.commands import Append, Handling, Progress, Rules
 from services.planner.run.ending import budgets
 from services.planner.run.people import pauses
@@ -161,7 +161,7 @@ def _join(run: Run, handling: Handling, step: Step, outcomes: Mapping[str, Obser
     outcome = resolve_join({"join": step.join}, branches, handling.progress.specs or {})
     if isinstance(outcome, JoinCall):
         return PlannedCall(call_id=join_id, tool=outcome.node, args=outcome.args)
-    return None if isinstance(outcome, JoinAbsent) else outcome.line
+    return None if outcome is None else outcome.line
 
 
 def own_outcomes(run: Run, handling: Handling) -> list[CallFinished]:

@@ -28,7 +28,7 @@ from services.planner.replies.answer_stream import AnswerStream, settle
 from services.planner.replies.notations import MAX_LEAD_IN_CHARACTERS, Written, find
 from services.planner.replies.plain_text import answer_in, read_plain
 from services.planner.replies.thoughts import apart
-from services.planner.run.calls.joins import JoinInvalid, check_join, check_plan, read_join
+from services.planner.run.calls.joins import NoJoin, check_join, check_plan, read_join
 from services.planner.run.calls.tasks import SPAWN
 from services.planner.run.turn.decision import Calls, Decision, Final, Invalid, form_of
 from services.planner.strategies.base import Reading
@@ -181,8 +181,8 @@ class ReactReading(Reading):
         args["steps"] = [{**step, "node": names[step["node"]]} for step in args["steps"]]
         if "join" in args:
             args["join"] = {**args["join"], "node": names[args["join"]["node"]]}
-        if complaints_ := check_plan(args, self._specs):
-            return " ".join(complaint.line for complaint in complaints_[:MAX_COMPLAINTS])
+        if wrong_steps := check_plan(args, self._specs):
+            return " ".join(wrong_steps[:MAX_COMPLAINTS])
         common["warnings"] = (*common["warnings"], *filter(None, (renamed(*pair) for pair in names.items())))
         asking = {isinstance(self._specs.get(name), AgentTool) for name in names.values()}
         if asking == {True}:
@@ -194,7 +194,7 @@ class ReactReading(Reading):
         if isinstance(join, Join):
             wrong = check_join(join, self._specs)
             join = wrong or join.model_copy(update={"node": self._specs[join.node].name})
-        if isinstance(join, JoinInvalid):
+        if isinstance(join, NoJoin):
             return Calls(node=PLAN, calls=calls, note=join.line, **common)
         return Calls(node=PLAN, calls=calls, join=join, **common)
 

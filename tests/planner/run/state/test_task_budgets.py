@@ -10,7 +10,7 @@ from contracts.runs.inbox import TopUpRequested
 from contracts.runs.payload import Usage
 from contracts.sessions.tasks import Reservation
 from services.planner.run.state.run import Run
-from services.planner.run.state.task_budgets import taken, tokens, with_settled
+from services.planner.run.state.task_budgets import so_far, with_settled
 from tests.planner.task_world import UNASKED, TaskWorld, opening, spawn
 
 PARTS = st.floats(0, 1)
@@ -27,15 +27,8 @@ ACTS = st.lists(
 
 def left(run: Run) -> dict[str, float]:
     """What of the limits is neither spent nor set aside."""
-    limits, usage, of_tasks = run.limits, run.usage, taken(run)
-    found: dict[str, float] = {}
-    if limits.max_tokens is not None:
-        found["max_tokens"] = limits.max_tokens - tokens(usage) - tokens(of_tasks)
-    if limits.max_cost_usd is not None:
-        found["max_cost_usd"] = limits.max_cost_usd - (usage.cost_usd or 0) - (of_tasks.cost_usd or 0)
-    if limits.max_tool_calls is not None:
-        found["max_tool_calls"] = limits.max_tool_calls - usage.tool_calls - of_tasks.tool_calls
-    return found
+    limits = run.limits.model_dump(include={*so_far(run)}, exclude_none=True)
+    return {name: limit - so_far(run)[name] for name, limit in limits.items()}
 
 
 def within(reserved: Reservation, part: float) -> dict[str, Any]:

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from contracts.runs.events import Asked, Called, Observed, Step
+from contracts.runs.events import Asked, Called, Observed
 from services.planner.run.commands import Ack, Ask, Dispatch, Handling, Rules, StrategyRules
 from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import next_step
-from services.planner.run.turn.decision import Calls
 from tests.planner.handlings import Attempt
 from tests.planner.run.calls.test_starting_direct import directly
 from tests.planner.run_world import World, calls, final, finished, started
@@ -45,21 +44,6 @@ def test_at_the_opening_and_after_each_step() -> None:
     played.play(played.handling("INBOX:2", finished("1-2")), final())
     assert strategy.seen == [(0, 0), (1, 1)]
     assert played.types()[-1] == "done"
-
-
-@pytest.mark.parametrize("limits", [{"max_steps": 1}, {"max_tokens": 1}])
-def test_an_exhausted_budget_comes_first(limits: dict[str, object]) -> None:
-    """The run ends, whatever its strategy has planned."""
-    strategy = Noting()
-    played = world(strategy)
-    first = calls()
-    if "max_tokens" in limits:
-        first = Calls(node=first.node, calls=first.calls, usage=first.usage.model_copy(update={"prompt_tokens": 9}))
-    played.play(played.handling("REQUESTS:1", started=started(**limits)), first)
-    played.play(played.handling("INBOX:1", finished("1-1")))
-    assert len(strategy.seen) == 1
-    assert played.types()[-1] == "done"
-    assert isinstance(played.written[-1][1], Step)
 
 
 def made(world: World, count: int = 1) -> Attempt:
