@@ -162,14 +162,13 @@ async def main(count: int, rounds: int, sync: str) -> None:
     with TemporaryDirectory(prefix="runwire-bench-agents-") as folder:
         agents = Path(folder) / "agents.toml"
         agents.write_text(_AGENTS)
-        async with started(sync, {"RUNWIRE_AGENTS_FILE": str(agents)}) as system:
-            bus = await evidence.connect(system.nats)
-            try:
-                print((await group(system, bus, rounds)).text())
-                for table in await children(system, bus, count, rounds):
-                    print(table.text())
-            finally:
-                await bus.leave()
+        async with (
+            started(sync, {"RUNWIRE_AGENTS_FILE": str(agents)}) as system,
+            evidence.connected(system.nats) as bus,
+        ):
+            print((await group(system, bus, rounds)).text())
+            for table in await children(system, bus, count, rounds):
+                print(table.text())
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ LITELLM = Path("planner/models")
 LONG = ("browser", "runwire/local/test_up.py", "runwire/test_docs.py", "tables/test_kills.py", "examples", LITELLM)
 """Folders and files that begin first, with the tests that share a system, so that no worker ends alone with a long one.
 The others are mixed: those that wait leave the processor to those that do not."""
-SYSTEMS = ("up", "tutorial_nats", "shared_system", "tapped_system", "whole")
+SYSTEMS = ("up", "tutorial_nats", "shared_system", "whole")
 """Fixtures with which a session starts many processes: the tests that use one run on one worker, other files whole."""
 
 # Containers often say so. Then each of hundreds of processes would compile all sources again: half a second each.

@@ -10,6 +10,7 @@ from services.messaging.connection import Bus
 from tests.system import evidence
 from tests.system.client import Client
 from tests.system.deployment import Parts, Whole, deployed
+from tests.system.strikes import for_one_test
 from tests.system.system import System, planned
 
 #: Few, so that a handful of runs fills them.
@@ -18,24 +19,17 @@ _SHOWN = 10
 
 
 @pytest.fixture(scope="session")
-def tapped_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """Two of everything, and a tap on each planner and tool runner."""
-    with planned(tmp_path_factory.mktemp("tapped"), tapped=True) as system:
-        yield system
-
-
-@pytest.fixture(scope="session")
 def shared_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """The system that all directed tests of this worker share; its planners have very few slots."""
+    """The system that directed tests share, with a tap on each planner and tool runner; planners have few slots."""
     env = {"RUNWIRE_PLANNER_SLOTS": str(SLOTS), "RUNWIRE_PLANNER_REQUEST_SLOTS": str(SLOTS)}
-    with planned(tmp_path_factory.mktemp("system"), env=env) as system:
+    with planned(tmp_path_factory.mktemp("system"), tapped=True, env=env) as system:
         yield system
 
 
 @pytest.fixture
 def system(shared_system: System) -> Iterator[System]:
     """The shared system, whole again after the test; when that fails, what the processes logged is shown."""
-    with shared_system.stack.showing_logs():
+    with for_one_test(shared_system):
         yield shared_system
         for seen in shared_system.model.ledger[-_SHOWN:]:
             sys.stdout.write(
@@ -55,10 +49,9 @@ async def client(system: System, bus: Bus) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def bus(system: System) -> AsyncIterator[Bus]:
-    bus = await evidence.connect(system.nats)
-    yield bus
-    sys.stdout.write("\n".join(await evidence.consumers(bus)))
-    await bus.leave()
+    async with evidence.connected(system.nats) as bus:
+        yield bus
+        sys.stdout.write("\n".join(await evidence.consumers(bus)))
 
 
 @pytest.fixture(scope="session")

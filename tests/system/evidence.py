@@ -2,6 +2,7 @@
 
 import math
 import time
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from services.messaging.dead_letters import REASON, SUBJECT
 from services.messaging.kv import Bucket
 from services.messaging.reads import DirectReader
 from services.runtime.settings import BusSettings
+from tests.support import buses
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 from tests.system import executions
@@ -22,10 +24,9 @@ from tests.system.traces import TERMINAL, Evidence, OpenRun, RunEvidence, Stored
 QUEUES = (subjects.REQUESTS, subjects.INBOX, subjects.CALLS)
 
 
-async def connect(server: NatsServer, user: str = OPERATOR) -> Bus:
+def connected(server: NatsServer) -> AbstractAsyncContextManager[Bus]:
     """A bus of the test's own. The operator may do everything but serve tools."""
-    bus = Bus(user, BusSettings(**server.settings(user)))
-    return await bus.connect()
+    return buses.connected(server.url, OPERATOR, BusSettings(**server.settings(OPERATOR)))
 
 
 async def records(bus: Bus, run: str, tenant: str = subjects.DEFAULT_TENANT) -> list[StoredRecord]:

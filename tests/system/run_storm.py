@@ -62,19 +62,15 @@ class RunStorm(Storm):
 
     async def meanwhile(self) -> None:
         """Note what others find of the open runs."""
-        bus = await evidence.connect(self.system.nats)
         followed: dict[str, RunEvidence] = {}
-        try:
+        async with evidence.connected(self.system.nats) as bus:
             while True:
                 for run in self.found.runs[-_CHECKED_RUNS:]:
+                    mine = followed.setdefault(run.run_id, RunEvidence(run.run_id))
                     with contextlib.suppress(BusError):  # Its server may be down.
-                        found = await evidence.open_run_of(
-                            bus, followed.setdefault(run.run_id, RunEvidence(run.run_id))
-                        )
+                        found = await evidence.open_run_of(bus, mine)
                         self.found.open_runs += [found] if found is not None else []
                 await asyncio.sleep(_CHECK_EVERY_S)
-        finally:
-            await bus.leave()
 
     async def gather(self, bus: Bus) -> None:
         requests = self.system.model.requests()

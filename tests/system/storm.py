@@ -137,17 +137,14 @@ async def _hold(storm: Storm) -> None:
 
 
 async def _judged(storm: Storm) -> dict[str, list[str]]:
-    bus = await evidence.connect(storm.system.nats)
-    try:
+    async with evidence.connected(storm.system.nats) as bus:
         with contextlib.suppress(AssertionError):  # `leaves_nothing` says what is left.
             await evidence.drained(bus, DRAIN_LIMIT_S)
         await storm.gather(bus)
         storm.found.dead_letters = [
             f"{subject}: {reason}: {body[:200]!r}" for subject, reason, body in await evidence.dead(bus)
         ]
-        return judge(storm.found, storm.rules)
-    finally:
-        await bus.leave()
+    return judge(storm.found, storm.rules)
 
 
 async def _rage(storm: Storm) -> None:

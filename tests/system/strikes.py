@@ -2,14 +2,16 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any, TypeVar
 
 from tests.support.nats_tap import pass_on
 from tests.support.waiting import wait_until
 from tests.system.system import System
 
+T = TypeVar("T")
 Hits = Callable[[str, bytes], bool]
 """Whether a message is the one, by subject and body."""
 
@@ -64,6 +66,14 @@ class Strike:
         is_sent = self._act(self)
         self.done.set()
         return is_sent
+
+    async def during(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do some work, in which the process may die; then it is started again."""
+        working = asyncio.create_task(work)
+        await wait_until(lambda: self.done.is_set() or working.done(), timeout=60, what="the process has died")
+        if self.done.is_set():
+            self.system.stack.spawn(self.name)
+        return await working
 
     async def struck(self) -> str:
         """The process, once it was struck."""

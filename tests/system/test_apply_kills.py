@@ -102,14 +102,9 @@ class Scene:
             return subject.startswith(SENT[kind]) and next(counted) == nth
 
         strike = Strike(self.system, kind, hits, act)
-        applying = asyncio.create_task(self.apply(proposal_id, [0, 2]))
-        await wait_until(lambda: strike.done.is_set() or applying.done(), timeout=60, what="the process has died")
-        if has_died := strike.done.is_set():
-            self.system.stack.spawn(strike.name)
-            await asyncio.to_thread(self.system.stack.wait_ready, strike.name)
-        await applying
+        await strike.during(self.apply(proposal_id, [0, 2]))
         await self.judge(session_id, proposal_id, 3, [0, 2])
-        return has_died
+        return strike.done.is_set()
 
     async def names(self, session_id: str) -> list[str]:
         """The names of the rows that a session has added."""

@@ -62,6 +62,7 @@ async def _ends(client: Client, bus: Bus, system: System, run: RunEvidence) -> l
     return [event["type"] for event in run.log]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("calls_tool", [False, True], ids=["model", "tool"])
 async def test_the_other_planner_gets_what_a_killed_one_held(
     *, calls_tool: bool, system: System, client: Client, bus: Bus
@@ -80,7 +81,7 @@ async def test_the_other_planner_gets_what_a_killed_one_held(
 
 
 async def test_a_planner_that_is_silent_and_lives_keeps_what_it_holds(system: System, client: Client, bus: Bus) -> None:
-    """Three times in one answer it stands still, each time until the other one has asked for it."""
+    """Twice in one answer it stands still, each time until the other one has asked for it."""
     plan = Plan(tokens=400, pace_ms=50, nth=new_id())
     run, planner = await _held(system, client, plan)
     before, asked = _deaths_found(system), list[str]()
@@ -91,7 +92,7 @@ async def test_a_planner_that_is_silent_and_lives_keeps_what_it_holds(system: Sy
 
     for name in system.stack.names("planner"):
         system.taps[name].on_publish = note
-    for _ in range(3):
+    for _ in range(2):
         system.stack.freeze(planner)
         asked.clear()
         await wait_until(asked.copy, timeout=20, what="the planner is asked for")

@@ -2,18 +2,15 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from services.gateway.auth.guard import OPEN_PATHS
 from services.gateway.auth.key_lines import new_key
 from tests.support.gateways import Served, serving
 from tests.support.nats_server import NatsServer
-from tests.support.s3_servers import S3Server
-from tests.support.stack import Stack
+from tests.system.deployment import Whole
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 PROBES = {"/livez", "/readyz"}
@@ -66,26 +63,16 @@ async def test_a_route_that_forgets_to_ask_for_the_tenant_is_closed(own_nats_ser
         assert (await served.http.get("/forgotten", headers={"Authorization": f"Bearer {key}"})).status_code == 200
 
 
-@pytest.fixture
-def services(own_nats_server: NatsServer, tmp_path: Path) -> Iterator[Stack]:
-    """One process of each service but the gateway."""
-    with (
-        S3Server("rclone", tmp_path / "s3") as s3,
-        Stack(
-            own_nats_server.url, tmp_path, s3.settings, planners=1, tool_runners=1, gateways=0, artifact_stores=1
-        ) as stack,
-    ):
-        yield stack
-
-
-def test_the_services_behind_the_gateway_answer_probes_and_metrics_alone(services: Stack) -> None:
+async def test_the_services_behind_the_gateway_answer_probes_and_metrics_alone(whole: Whole) -> None:
     """They have no keys at all: whatever else they answered would be everybody's."""
-    for name in services.parts:
-        with httpx.Client(base_url=services.url_of(name), timeout=20) as http:
+    services = [name for kind in ("planner", "tool_runner", "artifact_store") for name in whole.stack.names(kind)]
+    assert services
+    for name in services:
+        async with httpx.AsyncClient(base_url=whole.stack.url_of(name), timeout=20) as http:
             answered = {
                 path
                 for path in (*PROBES, "/metrics", "/", *FORMER)
                 for method in METHODS
-                if http.request(method, path, json=PUBLISH).is_success
+                if (await http.request(method, path, json=PUBLISH)).is_success
             }
         assert answered == {*PROBES, "/metrics"}, name

@@ -4,7 +4,6 @@ The run has the right answer, and no request to the model is made but for an att
 is not asked for again, and goes on with the next call.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,6 @@ import pytest
 
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
-from tests.support.waiting import wait_until
 from tests.system.client import Client
 from tests.system.model import Plan, Stage
 from tests.system.plan_rules import plans_of
@@ -44,10 +42,12 @@ scenarios = pytest.mark.parametrize("scenario", SCENARIOS)
 
 
 @pytest.fixture(scope="module", params=["direct", pytest.param("queued", marks=pytest.mark.chaos)])
-def tapped_system(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[System]:
+def tapped_system(
+    shared_system: System, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[System]:
     """Two of everything, and a tap on each planner and tool runner. Calls are made directly, or through CALLS."""
     if request.param == "direct":
-        yield request.getfixturevalue("tapped_system")
+        yield shared_system
         return
     with planned(tmp_path_factory.mktemp("kills"), tapped=True, env=_QUEUED) as system:
         yield system
@@ -127,11 +127,7 @@ class Scene:
         run = RunEvidence(
             await self.client.ask(watch.plan.query, key=watch.plan.nth, strategy="planned"), script=watch.plan
         )
-        following = asyncio.create_task(self.client.follow(run.run_id, run.seen))
-        await wait_until(lambda: strike.done.is_set() or following.done(), timeout=30, what="the process has died")
-        if strike.done.is_set():
-            self.system.stack.spawn(strike.name)
-        assert (await following)["type"] == "done"
+        assert (await strike.during(self.client.follow(run.run_id, run.seen)))["type"] == "done"
         await judged_sound(self.bus, self.system, run)
         return run, strike.done.is_set()
 

@@ -119,18 +119,16 @@ class TaskStorm(SessionStorm):
 
     async def _until_over(self) -> None:
         """Wait until the queues are empty and every session is quiet: nothing more happens. Send the people home."""
-        bus = await evidence.connect(self.system.nats)
+        async with evidence.connected(self.system.nats) as bus:
 
-        async def over() -> bool:
-            is_drained = not any((await evidence.left(bus)).values())
-            return is_drained and all([await self._is_quiet(session) for session in sorted(self.open)])
+            async def over() -> bool:
+                is_drained = not any((await evidence.left(bus)).values())
+                return is_drained and all([await self._is_quiet(session) for session in sorted(self.open)])
 
-        try:
-            await wait_until(over, timeout=DRAIN_LIMIT_S, what="nothing goes on")
-        except AssertionError as error:
-            self.found.hung.append(str(error))
-        finally:
-            await bus.leave()
+            try:
+                await wait_until(over, timeout=DRAIN_LIMIT_S, what="nothing goes on")
+            except AssertionError as error:
+                self.found.hung.append(str(error))
         self.open.clear()
         await asyncio.gather(*self.people)
 
