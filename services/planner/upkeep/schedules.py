@@ -92,11 +92,7 @@ class Schedules:
 
 async def watch(bus: Bus) -> None:
     """Set missing timers once a minute, until cancelled. Several planners may do so at once."""
-
-    async def sweep_now() -> None:
-        await sweep(bus)
-
-    await every(SWEEP_EVERY_S, sweep_now, (BusError,), "schedules_not_swept")
+    await every(SWEEP_EVERY_S, lambda: sweep(bus), (BusError,), "schedules_not_swept")
 
 
 async def sweep(bus: Bus) -> int:

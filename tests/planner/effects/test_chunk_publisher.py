@@ -1,6 +1,5 @@
 """Chunks over a real NATS server: as bytes, in turns, under lag, at a reply's end, in a process that lost its call."""
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -19,14 +18,13 @@ ASKED = Asked(turn=2, attempt=3, by="REQUESTS:1", holder="h")
 class Reply:
     """One reply that is streamed, and what is stored of it."""
 
-    def __init__(self, bus: Bus, writer: ChunkWriter | None = None, tail: int | None = 0) -> None:
-        self.bus = bus
-        self.where = Address("default", new_id())
+    def __init__(self, bus: Bus) -> None:
+        self.bus, self.where = bus, Address("default", new_id())
 
-        async def newest() -> int | None:
-            return tail
+        async def newest() -> int:
+            return 0
 
-        self.publisher = ChunkPublisher(writer or ChunkWriter(bus), self.where, ASKED, 0, newest)
+        self.publisher = ChunkPublisher(ChunkWriter(bus), self.where, ASKED, 0, newest)
 
     async def stored(self) -> list[tuple[int, bytes]]:
         """Sequence and body of every chunk."""
@@ -64,22 +62,6 @@ async def test_a_quiet_reply_is_stored_token_by_token(bus: Bus) -> None:
     assert [event.text for event in await reply.events()] == ["0,", "1,", "2,", "3,", "4,"]
     assert [event.seq for event in await reply.events()] == list(range(5))
     assert reply.publisher.stream_seq == (await reply.stored())[-1][0]
-
-
-async def test_the_end_of_a_reply_is_held_for_its_decision(bus: Bus) -> None:
-    """What is stored and what is held are the text, in order and once, and the numbers go on."""
-    reply = Reply(bus)
-    reply.publisher.say("answer", "one ")
-    await asyncio.sleep(0)  # The first write is on its way.
-    reply.publisher.say("answer", "two ")
-    reply.publisher.hold()
-    reply.publisher.say("answer", "three", done=True)
-    await reply.publisher.drained()
-    assert reply.publisher.is_brief
-    held = reply.publisher.last_words()
-    assert [(event.seq, event.offset, event.text) for event in await reply.events()] == [(0, 0, "one ")]
-    assert [(event.seq, event.offset, event.text, event.done) for event in held] == [(1, 4, "two three", True)]
-    assert reply.publisher.last_words() == ()
 
 
 class World:

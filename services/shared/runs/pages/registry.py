@@ -20,17 +20,7 @@ from contracts.runs.pages import ClientAction, Page
 from contracts.wire.faults import describe
 from services.runtime.settings import BusSettings
 from services.shared.runs.pages import page_types
-from services.shared.runs.pages.page_types import (
-    CLOSE_CHAT,
-    SUGGESTIONS,
-    PageType,
-    Part,
-    PayloadType,
-    Read,
-    Shown,
-    Topic,
-    as_json,
-)
+from services.shared.runs.pages.page_types import PageType, Part, PayloadType, Read, Shown, as_json
 
 SHOWN_TABLES, SHOWN_ROWS, SHOWN_SELECTED, SHOWN_OPTIONS = 100, 20, 50, 50
 MAX_ROWS_CHARACTERS = 16_000
@@ -206,7 +196,7 @@ class Pages:
     pages: Mapping[str, PageType]
     payload_types: Mapping[str, PayloadType]
     client_actions: Mapping[str, ClientAction]
-    topics: Sequence[Topic] = field(default=())
+    topics: Sequence[page_types.Topic] = field(default=())
 
     def parts(self, page: Page) -> list[Part]:
         """Return the page, its tab and its subtab, as far as the request names them. Raises UnknownPlace."""
@@ -227,7 +217,7 @@ class Pages:
 
     def actions(self, page: Page) -> list[ClientAction]:
         """Return what the client can do there, and everywhere."""
-        names = [CLOSE_CHAT.name, *(name for part in self.parts(page) for name in part.client_actions)]
+        names = [page_types.CLOSE_CHAT.name, *(name for part in self.parts(page) for name in part.client_actions)]
         return [self.client_actions[name] for name in dict.fromkeys(names)]
 
     def offers(self, page: Page, tool: str) -> bool:
@@ -248,7 +238,7 @@ def load_pages(file: Path | None = None) -> Pages:
     given = _read(file) if file is not None else {}
     pages = _merged("pages", PageType, BUILT_IN_PAGES, given)
     types = _merged("payload_types", PayloadType, page_types.BUILT_IN_PAYLOADS, given)
-    actions = _merged("client_actions", ClientAction, (CLOSE_CHAT,), given)
+    actions = _merged("client_actions", ClientAction, (page_types.CLOSE_CHAT,), given)
     try:
         topics = page_types.read_topics(page_types.BUILT_IN_TOPICS)
         if file is not None and _HELP in given:
@@ -298,7 +288,7 @@ def _merged(table: str, kind: type[Entry], built_in: Iterable[Entry], given: Map
 
 
 def _check(found: Pages) -> None:
-    markers = Counter([*SUGGESTIONS, *(each.marker for each in found.payload_types.values() if each.marker)])
+    markers = Counter([*page_types.SUGGESTIONS, *(each.marker for each in found.payload_types.values() if each.marker)])
     for marker in (marker for marker, count in markers.items() if count > 1):
         raise InvalidPages(f"the marker {marker} belongs to two types")
     for name, page in found.pages.items():
