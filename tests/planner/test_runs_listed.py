@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.requests import RunStatus
-from contracts.wire import keys
 from contracts.wire.names import new_id
-from services.messaging.kv import Bucket
 from tests.planner.conftest import Plan
 from tests.planner.test_runs_approvals import paying
 from tests.planner.test_runs_inputs import QUESTION
@@ -19,6 +16,7 @@ from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, action
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
+from tests.support.session_logs import status_of
 from tests.support.waiting import wait_until
 
 PAY, ENDLESS = action("pay", sum=5), Say(silent=True)
@@ -38,18 +36,17 @@ def provider() -> Iterator[ModelServer]:
         yield running
 
 
-async def states(planning: Planning, run: str) -> list[str]:
-    """The state of a run in the index; none before it has an entry."""
-    entries = await Bucket(planning.bus, keys.RUNS_BUCKET).latest(keys.run_entry.pattern(tenant="default"))
-    found = [each.parsed(RunStatus) for each in entries]
-    return [each.waits or each.status for each in found if each is not None and each.run_id == run]
+async def state(planning: Planning, run: str) -> str | None:
+    """The state of a run in the index; None before it has an entry."""
+    found = await status_of(planning.bus, run)
+    return None if found is None else found.waits or found.status
 
 
-async def listed(planning: Planning, run: str, state: str) -> None:
+async def listed(planning: Planning, run: str, wanted: str) -> None:
     async def found() -> bool:
-        return await states(planning, run) == [state]
+        return await state(planning, run) == wanted
 
-    await wait_until(found, what=f"the run is listed as {state}")
+    await wait_until(found, what=f"the run is listed as {wanted}")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,28 +78,28 @@ async def test_a_run_that_is_cancelled_waits_no_more(plan: Plan, provider: Model
     await listed(planner, run, "cancelled")
 
 
-@pytest.mark.parametrize("state", ["waiting", "running"])
+@pytest.mark.parametrize("becomes", ["waiting", "running"])
 async def test_a_planner_killed_before_it_lists_what_it_has_recorded(
-    own_nats_server: NatsServer, client: Planning, provider: ModelServer, tmp_path: Path, state: str
+    own_nats_server: NatsServer, client: Planning, provider: ModelServer, tmp_path: Path, becomes: str
 ) -> None:
     """Another one handles the message again, and lists it."""
     url, agents = own_nats_server.url, tmp_path / "agents.json"
     agents.write_text(json.dumps({"default": {"followup": "pause"}}), encoding="utf-8")
     provider.say(QUESTION, ENDLESS, ENDLESS, ENDLESS)
     deciding = None
-    if state == "running":
+    if becomes == "running":
         async with planning(url, provider, agents_file=agents):
             run = await client.ask()
             await listed(client, run, "waiting")
-    entry = f'"waits":{json.dumps(state if state == "waiting" else None)}'
+    entry = f'"waits":{json.dumps(becomes if becomes == "waiting" else None)}'
     dying = DyingPlanner(url, provider.url, entry, "before", "$KV", agents_file=agents)
-    if state == "running":
+    if becomes == "running":
         [pause] = await client.paused(run)
         deciding = asyncio.create_task(client.decide(pause, run, "answer", input="This."))
     else:
         run = await client.ask()
     await dying.dead()
-    assert state not in await states(client, run)
+    assert await state(client, run) != becomes
     async with planning(url, provider, agents_file=agents):
-        await listed(client, run, state)
+        await listed(client, run, becomes)
         assert deciding is None or (await deciding).code is None

@@ -49,10 +49,7 @@ def tools(seen: list[dict[str, Any]], **kind: Any) -> dict[str, tuple[ToolSpec, 
 
 def of(**arguments: str) -> dict[str, Any]:
     """A call of the second tool, with paths in the result of the first."""
-    return {
-        "tool_name": "post",
-        "arguments": {name: f"$0.output.{path}" for name, path in arguments.items()},
-    }
+    return {"tool_name": "post", "arguments": {name: f"$0.output.{path}" for name, path in arguments.items()}}
 
 
 RESEARCH = {"tool_name": "research", "arguments": {}}

@@ -222,11 +222,7 @@ async def test_the_deadline_halts_the_plan(plan: Plan, provider: ModelServer, *,
 async def test_an_input_leads_to_a_new_plan(plan: Plan, provider: ModelServer) -> None:
     """A person adds to the question while calls run: the model may need further calls for it."""
     tools = Tools(written=1.0)
-    provider.say(
-        planned(RESEARCH, write(blog_id="x")),
-        planned(RESEARCH),
-        Say(text="Done."),
-    )
+    provider.say(planned(RESEARCH, write(blog_id="x")), planned(RESEARCH), Say(text="Done."))
     planning = await plan(tools.of())
     run = await planning.ask(strategy="planned")
     await planning.until(run, lambda event: isinstance(event, Observed))

@@ -46,11 +46,7 @@ def five_fields(node: str | None, args: dict[str, Any]) -> Say:
 
 REPLIES = {
     "json": ({}, action("task", **MOON), answer("It has begun.")),
-    "legacy": (
-        {"action_format": "legacy"},
-        five_fields("task", MOON),
-        five_fields(None, {"answer": "It has begun."}),
-    ),
+    "legacy": ({"action_format": "legacy"}, five_fields("task", MOON), five_fields(None, {"answer": "It has begun."})),
     "tools": ({"action_transport": "tools"}, native("task", **MOON), native("final_response", answer="It has begun.")),
 }
 

@@ -1,9 +1,11 @@
-"""Sessions for the tests, as their logs have them."""
+"""Sessions for the tests, as their logs have them; and runs, as the index has them."""
 
 from contracts.runs.events import Queued, RunEvent
-from contracts.wire import subjects
+from contracts.runs.requests import RunStatus
+from contracts.wire import keys, subjects
 from contracts.wire.records import EVENTS_HEADER
 from services.messaging.connection import Bus
+from services.messaging.kv import Bucket
 from services.planner.effects.sessions import Sessions
 from services.planner.logs.run_log import RunLogs
 from services.planner.logs.session_log import SessionAddress, SessionLogs
@@ -29,6 +31,15 @@ def is_queued(event: RunEvent) -> bool:
 async def session_of(bus: Bus, session_id: str) -> Session:
     """The session as a planner without a cache reads it."""
     return await SessionLogs(bus).load(SessionAddress.of("default", session_id), from_leader=True)
+
+
+async def status_of(bus: Bus, run: str) -> RunStatus | None:
+    """The entry of a run in the index; None before it has one."""
+    for entry in await Bucket(bus, keys.RUNS_BUCKET).latest(keys.run_entry.pattern(tenant="default")):
+        status = entry.parsed(RunStatus)
+        if status is not None and status.run_id == run:
+            return status
+    return None
 
 
 async def events_of(bus: Bus, session_id: str) -> list[str]:

@@ -22,12 +22,7 @@ from contracts.runs.events import TERMINAL
 from contracts.runs.pages import ManifestEntry, PageView
 from contracts.runs.requests import RunDeletion, RunRequested, RunStatus
 from contracts.sessions.proposals import SessionProposalControl
-from contracts.sessions.records import (
-    SessionContextRequested,
-    SessionDeleted,
-    SessionRunEnded,
-    SessionRunWaits,
-)
+from contracts.sessions.records import SessionContextRequested, SessionDeleted, SessionRunEnded, SessionRunWaits
 from contracts.sessions.tasks import SessionGroupDue, SessionTaskCalled, SessionTaskMessage
 from contracts.wire import keys, names, subjects
 from contracts.wire.names import run_of_own_session, unix_ms

@@ -5,19 +5,18 @@ from typing import Any
 import pytest
 
 from contracts.runs.events import Asked
-from contracts.runs.requests import RunRequested, RunStatus
+from contracts.runs.requests import RunRequested
 from contracts.sessions.records import KnownSessionEvent, RunBegun, RunQueued, SessionStarted
-from contracts.wire import keys, subjects
+from contracts.wire import subjects
 from contracts.wire.names import new_id, unix_ms
 from services.messaging.connection import Bus
-from services.messaging.kv import Bucket
 from services.planner.effects import bookkeeping
 from services.planner.logs.session_log import SessionAddress, SessionLogs
 from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
-from tests.support.session_logs import handled, idle, is_queued
+from tests.support.session_logs import handled, idle, is_queued, status_of
 from tests.support.waiting import wait_until
 
 SLOW = Say(text=answer("one").text, delay_s=0.7)
@@ -28,14 +27,6 @@ async def busy(planning: Planning, session_id: str) -> str:
     run = await planning.ask("First?", session_id=session_id)
     await planning.until(run, lambda event: isinstance(event, Asked))
     return run
-
-
-async def status_of(bus: Bus, run: str) -> RunStatus | None:
-    for entry in await Bucket(bus, keys.RUNS_BUCKET).latest(keys.run_entry.pattern(tenant="default")):
-        status = entry.parsed(RunStatus)
-        if status is not None and status.run_id == run:
-            return status
-    return None
 
 
 async def test_the_next_question_begins_right_after_the_end(plan: Plan, provider: ModelServer) -> None:

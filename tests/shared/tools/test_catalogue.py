@@ -1,7 +1,6 @@
 """The catalogue as its readers see it."""
 
 import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,28 +15,15 @@ from services.messaging.streams import provision
 from services.runtime.settings import BusSettings
 from services.shared.tools import catalogue as tool_catalogue
 from services.shared.tools.catalogue import Catalogue, read_entries
-from tests.support.buses import provisioned
 from tests.support.catalogue import STREAM, key_subject
 from tests.support.nats_server import NatsServer
 from tests.support.small_disk import small_disk
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture
-async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
-    """A connection, with the bucket there."""
-    async with provisioned(own_nats_server.url) as found:
-        yield found
-
-
-async def put(bus: Bus, key: str, value: bytes, ttl_s: int | None = None) -> None:
+async def put(bus: Bus, key: str, value: ToolSpec | bytes, ttl_s: int | None = None) -> None:
     """Write a key as the tool runner does."""
     await bus.publish(key_subject(key), value, {"Nats-TTL": str(ttl_s)} if ttl_s else None)
-
-
-def encoded(spec: ToolSpec) -> bytes:
-    """A specification as it is stored."""
-    return spec.model_dump_json().encode()
 
 
 async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(
@@ -46,7 +32,7 @@ async def test_an_expired_tool_is_gone_but_not_just_after_a_reconnect(
     """The tools reconnect too; what they announced may have expired meanwhile."""
     monkeypatch.setattr(tool_catalogue, "_READ_BACK_S", 0.1)
     seen = await Catalogue(bus).start()
-    await put(bus, "tool.brief", encoded(ToolSpec(name="brief")), ttl_s=1)
+    await put(bus, "tool.brief", ToolSpec(name="brief"), ttl_s=1)
     await wait_until(seen.live, what="the tool is seen")
 
     async def expired() -> bool:
@@ -66,7 +52,7 @@ async def test_a_tool_that_has_just_left_may_return(bus: Bus, monkeypatch: pytes
     assert seen.may_return(["never"])
     assert not seen.may_return([])
     bus.up_since -= 100
-    await put(bus, "tool.brief", encoded(ToolSpec(name="brief")))
+    await put(bus, "tool.brief", ToolSpec(name="brief"))
     await wait_until(seen.live, what="the tool is seen")
     await put(bus, "tool.brief", b"")
     await wait_until(lambda: not seen.live(), what="the tool is gone")
@@ -92,7 +78,7 @@ async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(
         await provision(bus)
         watching = bus.tasks.keep("storage_probe", bus.storage.watch)
         seen = await Catalogue(bus).start()
-        await put(bus, "tool.brief", encoded(ToolSpec(name="brief")), ttl_s=8)
+        await put(bus, "tool.brief", ToolSpec(name="brief"), ttl_s=8)
         await wait_until(seen.live, what="the tool is seen")
 
         disk.fill()
@@ -123,7 +109,7 @@ async def test_no_tool_is_taken_off_the_list_while_nobody_can_refresh_it(
 async def test_an_entry_that_cannot_be_read_hides_no_other(bus: Bus, value: bytes) -> None:
     """Nor does one that stands under the name of another tool."""
     await put(bus, "tool.broken", value)
-    await put(bus, "tool.whole", encoded(ToolSpec(name="whole")))
+    await put(bus, "tool.whole", ToolSpec(name="whole"))
     seen = await Catalogue(bus).start()
     assert list(seen.live()) == ["whole"]
     await seen.stop()

@@ -135,10 +135,7 @@ class Story:
             if session.is_open(event.report_id):
                 message = ended("report")
                 yield message.model_copy(
-                    update={
-                        "ended": message.ended.model_copy(update={"run": event.report_id}),
-                        "cause": "report",
-                    }
+                    update={"ended": message.ended.model_copy(update={"run": event.report_id}), "cause": "report"}
                 )
 
     def decisions(self, action: TaskControlAction) -> Iterator[Any]:
