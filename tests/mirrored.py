@@ -49,7 +49,6 @@ WHOLE_ROOMS = {
 THROUGH = {
     "contracts/wire/subject.py": "tests/contracts/wire/test_subjects.py",
     "services/messaging/nats_link.py": "tests/messaging/test_login.py",
-    "services/planner/handlers.py": "tests/planner/test_runs_answers.py",
     "services/planner/models/litellm/model.py": "tests/planner/models/test_both_paths.py",
     "services/planner/run/ending/budgets.py": "tests/planner/run/test_advance.py",
     "services/planner/run/commands.py": "tests/planner/run/test_advance.py",
