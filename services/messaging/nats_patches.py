@@ -3,11 +3,11 @@
 Each durable write and each read is a request. Ours takes four fifths of the time of nats-py's: a number instead of a
 random token per request, no task per time-out, no second check of the subject, no queue for replies. nats-py calls
 `set_result` of a subscription's future with each message, so a handler replaces the future: a reply reaches its waiter
-one step of the event loop earlier (`tests/messaging/test_nats_patches_inboxes.py`).
+one step of the event loop earlier (`tests/messaging/test_nats_patches.py`).
 
 Headers are parsed in a fifth of the time (35 µs for a chunk with nine headers): nats-py checks each character of each
-name in Python, and a run of a thousand steps is read back in two thousand messages. The result is the same:
-`tests/messaging/test_nats_patches_headers.py` compares both, and fails when nats-py no longer has what is replaced.
+name in Python, and a run of a thousand steps is read back in two thousand messages. The result is the same: the
+test compares both, and fails when nats-py no longer has what is replaced.
 
 Two things are added. The server puts `Nats-Subject` and other headers on what it reads back or republishes. A message
 with two of them was already an answer of the server when it was stored: somebody had a read answered to the subject of

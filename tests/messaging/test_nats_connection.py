@@ -1,6 +1,7 @@
-"""Errors of the connection: what a caller gets when NATS refuses, does not answer, or cannot be reached."""
+"""What a caller gets when NATS refuses, does not answer, or cannot be reached; and the end of a connection."""
 
 import asyncio
+import random
 import re
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from contracts.wire import subjects
 from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.errors import NoResponders, Unavailable, Unsure
+from services.runtime.settings import BusSettings
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -82,3 +84,26 @@ async def test_a_thousand_waiters_sleep_until_the_reconnect(bus: Bus, own_nats_s
     await asyncio.wait_for(asyncio.gather(*waiting), 20)
     assert all(at >= bus.up_since for at in tries[1000:2000])
     assert tries[1999] - bus.up_since < 0.5
+
+
+_MANY = 100
+"""nats-py goes on reconnecting after about one close in a hundred, unless it is ended."""
+
+
+async def test_nothing_goes_on_reconnecting(own_nats_server: NatsServer) -> None:
+    """NATS is unavailable, and each connection is closed at another moment of its reconnect."""
+    before = asyncio.all_tasks()
+    buses = []
+    for _ in range(_MANY):
+        bus = Bus("test", BusSettings(nats_url=own_nats_server.url))
+        buses.append(await bus.connect())
+    own_nats_server.stop()
+
+    async def leave(bus: Bus) -> None:
+        await asyncio.sleep(2 * random.random())
+        await bus.leave()
+
+    await asyncio.gather(*map(leave, buses))
+    await asyncio.sleep(2.5)  # what goes on tries again within this time
+    assert asyncio.all_tasks() == before
+    assert not any(bus.is_connected for bus in buses)
