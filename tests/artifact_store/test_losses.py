@@ -28,12 +28,6 @@ class Deployment:
         self.client = client
         self.tenant = f"t{secrets.token_hex(5)}"
 
-    async def references(self) -> list[str]:
-        """The ids of what the store says it has."""
-        return [
-            each.ref.artifact_id for each in (await self.client.list(self.tenant, session="s", limit=500)).artifacts
-        ]
-
 
 CHAOS = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -60,41 +54,24 @@ async def deployment(server: NatsServer, own_s3: S3Server, tmp_path: Path) -> As
 
 @pytest.mark.parametrize("away_s", [0, pytest.param(30, marks=CHAOS)])
 async def test_calls_wait_while_the_s3_server_is_away(deployment: Deployment, away_s: int) -> None:
-    """Gone or frozen: puts and gets wait, then succeed; the store says that it is not ready, and lives."""
-    small, large = b"small", secrets.token_bytes(3 * MIB)
-    ref = await deployment.client.put(deployment.tenant, small, session="s")
-    calls: list[asyncio.Task[Any]]
+    """Gone or frozen: puts and gets wait, then succeed, and a reader goes on where it was; the store is not ready."""
+    client, tenant, large = deployment.client, deployment.tenant, secrets.token_bytes(16 * MIB)
+    ref = await client.put(tenant, large, session="s")
     for leave, come_back in ((deployment.s3.kill, deployment.s3.start), (deployment.s3.freeze, deployment.s3.thaw)):
+        chunks = (await client.get(tenant, ref.artifact_id)).chunks()
+        begun = [await anext(chunks) for _ in range(4)]
         leave()
-        calls = [
-            asyncio.create_task(deployment.client.put(deployment.tenant, secrets.token_bytes(100), session="s")),
-            asyncio.create_task(deployment.client.put(deployment.tenant, large, session="s")),
-            asyncio.create_task(deployment.client.read(deployment.tenant, ref.artifact_id, limit=100)),
-        ]
+        puts = [client.put(tenant, secrets.token_bytes(size), session="s") for size in (100, 3 * MIB)]
+        reads = [client.read(tenant, ref.artifact_id, limit=len(large)), gathered(chunks)]
+        calls: list[asyncio.Future[Any]] = [asyncio.ensure_future(each) for each in (*puts, *reads)]
         await wait_until(lambda: not deployment.stack.is_ready(NAME), timeout=30, what="the store is not ready")
         await asyncio.sleep(away_s)
         assert not any(call.done() for call in calls)
         come_back()
-        await asyncio.gather(*calls)
-        assert calls[2].result()[1] == small
-    assert len(await deployment.references()) == 5
-    await wait_until(lambda: deployment.stack.is_ready(NAME), what="the store is ready again")
-
-
-async def test_the_s3_server_goes_in_mid_read(deployment: Deployment) -> None:
-    """Killed and frozen: a reader waits for it, and goes on where it was."""
-    body = secrets.token_bytes(16 * MIB)
-    ref = await deployment.client.put(deployment.tenant, body, session="s")
-    for leave, come_back in ((deployment.s3.kill, deployment.s3.start), (deployment.s3.freeze, deployment.s3.thaw)):
-        chunks = (await deployment.client.get(deployment.tenant, ref.artifact_id)).chunks()
-        read = [await anext(chunks) for _ in range(4)]
-        leave()
-        reading = asyncio.create_task(gathered(chunks))
-        await wait_until(lambda: not deployment.stack.is_ready(NAME), timeout=30, what="the store has noticed")
-        assert not reading.done()
-        come_back()
-        assert b"".join(read) + await reading == body
+        *_, read, rest = await asyncio.gather(*calls)
+        assert read[1] == b"".join(begun) + rest == large
         await wait_until(lambda: deployment.stack.is_ready(NAME), what="the store is ready again")
+    assert len((await client.list(tenant, session="s")).artifacts) == 5
 
 
 async def gathered(chunks: AsyncIterator[bytes]) -> bytes:

@@ -34,7 +34,7 @@ from runwire.tools import Tool
 from services.messaging.connection import Bus
 from services.messaging.streams import consumer, ensure_consumer
 from services.shared.tools.catalogue import Catalogue
-from services.tool_runner import handlers
+from services.tool_runner import call_consumers, handlers
 from services.tool_runner.app import running
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.settings import ToolRunnerSettings
@@ -47,8 +47,8 @@ from tests.support.s3_servers import S3Server
 from tests.support.stores import Store, serving
 from tests.support.waiting import wait_until
 
-handlers._LEAVING_S = 0.01
-"""Hundreds of tests stop a tool runner that nobody sends a call meanwhile."""
+handlers._LEAVING_S, call_consumers._ANNOUNCE_EVERY_S = 0.01, 0.1
+"""Hundreds of tests start and stop a tool runner that nobody sends a call meanwhile."""
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from contracts.wire import subjects
 from contracts.wire.names import unix_ms
 from runwire import tool
 from services.messaging.connection import Bus
-from services.tool_runner import handlers
+from services.tool_runner import call_consumers, handlers
 from services.tool_runner.app import running
 from services.tool_runner.settings import ToolRunnerSettings
 from tests.support.buses import connected
@@ -48,7 +48,8 @@ async def store(direct: Direct, call: CallRequested) -> None:
 
 
 @pytest.fixture
-async def runner(start_runner: Start) -> Bus:
+async def runner(start_runner: Start, monkeypatch: pytest.MonkeyPatch) -> Bus:
+    monkeypatch.setattr(call_consumers, "_CHECK_INTERVAL_S", 0.3)  # Calls of a tool that nobody announces are found.
     return await start_runner()
 
 

@@ -24,7 +24,6 @@ def test_tools_that_do_not_announce_themselves_stand_in_a_file(tmp_path: Path) -
     [
         ("{", "tools.json"),
         ('{"a": 1}', "list"),
-        ('[{"name": "a b"}]', "tool 1"),
         ('[{"name": "a"}, {}]', "tool 2: name"),
         ('[{"name": "a", "tags": ["mcp:files"]}]', "for tools of MCP servers"),
     ],
