@@ -3,7 +3,6 @@
 import json
 import stat
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -79,18 +78,6 @@ def test_a_name_that_is_no_name_is_refused_and_nothing_is_written(tmp_path: Path
     with pytest.raises(InvalidName), changed(tmp_path) as known:
         known.add_listener("acme", "*")
     assert accounts_file(tmp_path).read_text() == before
-
-
-def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
-    """The files are changed under a lock."""
-
-    def add(number: int) -> None:
-        with changed(tmp_path) as known:
-            known.add_tools(f"tool{number}")
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(add, range(24)))
-    assert len(read(tmp_path).tools) == 24
 
 
 def test_the_server_takes_the_accounts(tmp_path: Path) -> None:

@@ -15,11 +15,3 @@ def test_a_content_has_a_limit_where_it_is_given() -> None:
     with pytest.raises(ValueError, match="surrogates"):
         context.set_content("\ud800")
     assert context.content == "x" * MAX_INLINE_BYTES
-
-
-def test_what_a_call_belongs_to() -> None:
-    """The caller's request, else the run; the session, else the run."""
-    alone = RecordingContext()
-    assert (alone.request_id, alone.context_id) == (alone.run_id, alone.run_id)
-    context = RecordingContext(session_id="ctx-456", request_id="req-789")
-    assert (context.request_id, context.context_id) == ("req-789", "ctx-456")

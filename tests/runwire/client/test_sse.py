@@ -83,28 +83,6 @@ def test_no_bytes_break_it(pieces: list[bytes]) -> None:
     assert decoded(pieces) == decoded([b"".join(pieces)])
 
 
-@pytest.mark.parametrize(
-    ("text", "events"),
-    [
-        ("data: YHOO\ndata: +2\ndata: 10\n\n", [("message", "YHOO\n+2\n10")]),
-        (": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n", None),
-        ("data\n\ndata\ndata\n\ndata:", [("message", ""), ("message", "\n")]),
-        ("data:test\n\ndata: test\n\n", [("message", "test"), ("message", "test")]),
-    ],
-)
-def test_the_examples_of_the_standard(text: str, events: list[tuple[str, str]] | None) -> None:
-    """As WHATWG HTML 9.2.6 gives them; the third has no empty line after its last data."""
-    found, _ = decoded([text.encode()])
-    if events is None:
-        assert [(event.data, event.id, event.last_id) for event in found] == [
-            ("first event", "1", "1"),
-            ("second event", "", ""),
-            (" third event", None, ""),
-        ]
-    else:
-        assert [(event.type, event.data) for event in found] == events
-
-
 def test_an_endless_event_is_refused() -> None:
     """Many short ones are not."""
     decoder = SseDecoder(limit=1000)
