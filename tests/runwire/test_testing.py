@@ -1,4 +1,4 @@
-"""The context of a test without a server: it has the checks of a server, and is complete without arguments."""
+"""The context of a test without a server has the checks of a server."""
 
 import pytest
 

@@ -16,6 +16,7 @@ from runwire.credentials import Credential
 from runwire.errors import ToolsNotAllowed
 from runwire.identities import write_private
 from runwire.serving import serve
+from runwire.serving import server as serving_server
 from tests.support.certificates import make_certificates, tls_of_server
 from tests.support.nats_server import NatsServer
 from tests.support.needs import free_port
@@ -81,7 +82,8 @@ async def serving() -> AsyncIterator[Serving]:
 
 
 @pytest.fixture(autouse=True)
-def _everything_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def _everything_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(serving_server, "_HEALTH_FILE_INTERVAL_S", 0.1)
     with caplog.at_level(logging.INFO, "runwire.serving"):
         yield
     assert PASSWORD not in caplog.text

@@ -76,9 +76,10 @@ async def test_a_coroutine_that_is_stopped_at_once_is_not_started(executor: Exec
 
 
 async def test_a_coroutine_that_blocks_the_others_is_named(
-    executor: Executor, caplog: pytest.LogCaptureFixture
+    executor: Executor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once."""
+    monkeypatch.setattr("runwire.serving.executor._BLOCKED_S", 0.2)
     go = threading.Event()
 
     @tool
