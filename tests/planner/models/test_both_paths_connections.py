@@ -111,11 +111,8 @@ async def test_native_calls_of_a_conversation_arrive(server: ModelServer, model:
     await text_of(model, CLAUDE, *conversation, tools=tools, tool_choice="required")
     body = server.ledger[-1].body
     assert (body["tools"][0]["name"], body["tool_choice"]["type"]) == ("look", "any")
-    assert [part["type"] for message in body["messages"] for part in message["content"]] == [
-        "text",
-        "tool_use",
-        "tool_result",
-    ]
+    kinds = [part["type"] for message in body["messages"] for part in message["content"]]
+    assert kinds == ["text", "tool_use", "tool_result"]
 
 
 async def test_an_image_arrives(server: ModelServer, model: Model) -> None:
@@ -136,8 +133,7 @@ async def test_reasoning_is_read_by_either_name(server: ModelServer, model: Mode
     chunks = [{"choices": [{"index": 0, "delta": {name: "so"}}]} for name in (field, "content")]
     server.reset()
     server.say(Say(blob=b"".join(b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in chunks) + DONE))
-    pieces = [piece async for piece in model.stream(ModelRequest(model=MODEL, messages=Messages.of([QUESTION])))]
-    reply = pieces[-1]
+    *_, reply = [piece async for piece in model.stream(ModelRequest(model=MODEL, messages=Messages.of([QUESTION])))]
     assert isinstance(reply, Reply)
     assert (reply.reasoning, reply.text) == ("so", "so")
 

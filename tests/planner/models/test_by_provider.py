@@ -57,10 +57,8 @@ async def test_each_of_two_local_servers_gets_its_own_key() -> None:
     with ModelServer() as first, ModelServer() as second:
         first.say(Say(text="first"))
         second.say(Say(text="second"))
-        addresses = {
-            "openai/large": Address(api_base=first.url, api_key_env="LARGE_KEY"),
-            "openai/small": Address(api_base=second.url),
-        }
+        large, small = Address(api_base=first.url, api_key_env="LARGE_KEY"), Address(api_base=second.url)
+        addresses = {"openai/large": large, "small": small}
         models = ByProvider(Endpoints(environment={"LARGE_KEY": "l"}, servers=addresses), Limits())
         assert [await said(models, name) for name in addresses] == ["first", "second"]
         assert first.ledger[0].headers["authorization"] == "Bearer l"

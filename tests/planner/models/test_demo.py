@@ -171,16 +171,11 @@ def test_after_a_failure_it_tries_the_next_tool() -> None:
 
 
 def test_when_everything_failed_it_says_what() -> None:
-    """With the reason of each."""
+    """With the reason of each. Arguments that the checker refused are a failure, and are not sent again."""
     conversation = Conversation("What time is it?", OFFICE[5:6])
     conversation.decide()
     conversation.observe(Fault(code="tool_timed_out", reason="it said nothing for 30 s"))
-    answer = conversation.answer()
-    assert "now: it said nothing for 30 s" in answer
-
-
-def test_a_complaint_is_a_failure() -> None:
-    """Arguments that the checker refused are not sent again."""
+    assert "now: it said nothing for 30 s" in conversation.answer()
     conversation = Conversation("What is 17*23?", OFFICE[:1])
     conversation.decide()
     conversation.complain("args.expression: too long")
@@ -243,12 +238,6 @@ def test_a_schema_of_structures_is_left_to_a_language_model() -> None:
     person = {"type": "object", "properties": {"name": TEXT}, "required": ["name"]}
     invite = tool("invite", "Invite a guest", "guest", guest=person)
     assert demo.NAME in Conversation("Invite guest Ann Lee", [invite]).answer()
-
-
-def test_the_same_question_gets_the_same_reply() -> None:
-    """Tests may rely on it."""
-    conversation = Conversation("What is 17*23?", OFFICE)
-    assert conversation.reply() == conversation.reply()
 
 
 async def test_it_streams_like_any_other() -> None:

@@ -70,16 +70,6 @@ async def test_a_request_is_sent_again_only_where_a_kept_connection_broke(is_kep
             assert len(raw.heads) == 1
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-@pytest.mark.parametrize("size", [1, 2, 3, 1000])
-async def test_lines_end_as_server_sent_events_allow_and_come_in_any_pieces(end: bytes, size: int) -> None:
-    """Also in the middle of a character, and after a byte order mark and a comment."""
-    stream = (b"\xef\xbb\xbf" + says("né ") + b": comment\n\n" + says("😀") + DONE).replace(b"\n", end)
-    pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
-    async with raw_server(lambda _: [response(*pieces)]) as raw, model_at(raw.url) as model:
-        assert await text_of(model) == "né 😀"
-
-
 async def test_credentials_of_netrc_are_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server without a key gets none, and one with a key gets that."""
     netrc = tmp_path / "netrc"

@@ -76,13 +76,11 @@ def outcome(parts: Iterable[bytes]) -> tuple[Any, ...]:
     return reader.text, reader.reasoning, calls, reader.finish_reason, reader.ended, reader.error, fault
 
 
-@given(
-    st.sampled_from(BODIES),
-    st.lists(st.integers(0)),
-    st.lists(
-        st.tuples(st.integers(0), st.integers(0, 9), st.binary(max_size=4) | st.sampled_from([b"\n", b'"', b"{}"]))
-    ),
-)
+PLACES = st.integers(0)
+CHANGES = st.tuples(PLACES, st.integers(0, 9), st.binary(max_size=4) | st.sampled_from([b"\n", b'"', b"{}"]))
+
+
+@given(st.sampled_from(BODIES), st.lists(PLACES), st.lists(CHANGES))
 def test_bytes_may_be_cut_anywhere(text: str, cuts: list[int], changes: list[tuple[int, int, bytes]]) -> None:
     """The same text and calls, or the same failure, as of the whole; also where bytes are lost, added or others."""
     body = text.encode()

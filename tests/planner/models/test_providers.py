@@ -67,7 +67,6 @@ SERVER = ModelServer(api_base="http://a", api_key_env="M")
             Endpoints(environment={}, api_base="http://a", api_key="Bearer k"),
             "RUNWIRE_MODEL_API_KEY holds no",
         ),
-        ("openai/x", Endpoints(environment={}, api_base="localhost:9/v1"), "is no http URL"),
         ("openai/x", Endpoints(environment={}, api_base="http://[gpu/v1"), "is no http URL"),
         ("openai/x", Endpoints(environment={}, api_base="http://gpu/v1?key=a"), "is no http URL"),
         ("openai/x", Endpoints(environment={}, api_base="http://me:word@gpu/v1", api_key="k"), "openai/x names a user"),

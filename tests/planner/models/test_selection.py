@@ -19,11 +19,6 @@ TAGS = {
 }
 
 
-def test_what_is_configured_wins() -> None:
-    """What is configured wins over what is found."""
-    assert choose_model("openai/mine", {"ANTHROPIC_API_KEY": "x"}, ["qwen3:8b"]).model == "openai/mine"
-
-
 @pytest.mark.parametrize("key", MODEL_BY_KEY)
 def test_a_providers_key_is_enough(key: str) -> None:
     """One exported variable, and the run has a language model."""
@@ -32,14 +27,18 @@ def test_a_providers_key_is_enough(key: str) -> None:
     assert key in chosen.because
 
 
-def test_an_empty_key_is_none() -> None:
-    """As compose files leave them."""
-    assert choose_model(None, {"OPENAI_API_KEY": " "}).model == "builtin/rehearsal"
-
-
-def test_a_local_model_comes_before_the_demo_model() -> None:
-    """And under the name of the provider that streams it well."""
-    assert choose_model(None, {}, ["qwen3:8b"]).model == "ollama_chat/qwen3:8b"
+@pytest.mark.parametrize(
+    ("configured", "environment", "local", "model"),
+    [
+        ("openai/mine", {"ANTHROPIC_API_KEY": "x"}, ["qwen3:8b"], "openai/mine"),
+        (None, {"OPENAI_API_KEY": " "}, [], "builtin/rehearsal"),
+        (None, {}, ["qwen3:8b"], "ollama_chat/qwen3:8b"),
+    ],
+    ids=["what is configured wins", "an empty key is none, as compose files leave it", "the demo model comes last"],
+)
+def test_a_model_is_chosen(configured: str | None, environment: dict[str, str], local: list[str], model: str) -> None:
+    """A local one under the name of the provider that streams it well."""
+    assert choose_model(configured, environment, local).model == model
 
 
 @asynccontextmanager
@@ -67,9 +66,8 @@ async def serving(said: bytes | None) -> AsyncIterator[int]:
 
 async def test_a_local_ollama_is_asked_for_what_it_has() -> None:
     """Models that only make vectors are none."""
-    async with serving(
-        b"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n" + json.dumps(TAGS).encode()
-    ) as port:
+    said = b"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n" + json.dumps(TAGS).encode()
+    async with serving(said) as port:
         assert await local_models(port=port, timeout_s=5) == ["qwen3:8b", "llama3.2:3b"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.planner.replies.marked.blocks import Page
+from services.planner.replies.marked.blocks import Page, Response
 from services.planner.replies.marked.scanner import MAX_BLOCK_BYTES, MAX_COMPARED, Echoes, MarkerScanner
 from services.planner.run.ending.payload import assemble
 from services.shared.runs.pages.page_types import manifest, summary
@@ -126,65 +126,64 @@ def test_beginnings(text: str) -> None:
 
 
 LABEL = json.dumps('A\u2028\U0001f600 \\" [ } SCHEMA_PROPOSAL: {')
+EXPORT = {"label": "E", "action": "export", "handler": "client"}
+ODD_VALUES = '["a", {"label": "\\t", "value": "a"}, {"label": "\u00a0", "value": "b"}, {"label": 1, "value": ""}]'
+ODD_ACTIONS = '[{"label": "E", "action": "export"}, {"label": "E", "action": "x"}, {"action": "export"}]'
+SCHEMA = {"type": "schema_proposal", "data": json.loads(S)}
+DATA = {"type": "data_proposal", "data": json.loads(D)}
+
+
+def warned(*codes: str) -> dict[str, Any]:
+    return {"warnings": [*codes]}
+
+
 FATES: dict[str, tuple[str, dict[str, Any]]] = {
     f"{N}: []": ("", {"suggested_values": []}),
-    f"{N}: {{}} x": ("x", {"warnings": ["wrong_json_type"]}),
-    f"DATA_PROPOSAL: [{D}] x": ("x", {"warnings": ["wrong_json_type"]}),
+    f"{N}: {{}} x": ("x", warned("wrong_json_type")),
+    f"DATA_PROPOSAL: [{D}] x": ("x", warned("wrong_json_type")),
     f'{N}: [{{"label": {LABEL}, "value": "a"}}]x': (
         "x",
         {"suggested_values": [{"label": json.loads(LABEL), "value": "a"}]},
     ),
-    f'{N}: ["a", {{"label": "\\t", "value": "a"}}, {{"label": "\u00a0", "value": "b"}}, {{"label": 1, "value": ""}}]': (
+    f"{N}: {ODD_VALUES}": (
         "",
-        {"suggested_values": [{"label": "\u00a0", "value": "b"}], "warnings": ["invalid_suggestion_item"] * 3},
+        {"suggested_values": [{"label": "\u00a0", "value": "b"}], **warned(*["invalid_suggestion_item"] * 3)},
     ),
-    f"{N}: []\n{N}: {V}": ("", {"suggested_values": [], "warnings": ["duplicate_block"]}),
-    'SUGGESTED_ACTIONS: [{"label": "E", "action": "export", "handler": "client", "data": 1}]': (
-        "",
-        {"suggested_actions": [{"label": "E", "action": "export", "handler": "client"}]},
-    ),
-    'SUGGESTED_ACTIONS: [{"label": "E", "action": "export"}, {"label": "E", "action": "x"}, {"action": "export"}]': (
+    f"{N}: []\n{N}: {V}": ("", {"suggested_values": [], **warned("duplicate_block")}),
+    f"SUGGESTED_ACTIONS: {json.dumps([{**EXPORT, 'data': 1}])}": ("", {"suggested_actions": [EXPORT]}),
+    f"SUGGESTED_ACTIONS: {ODD_ACTIONS}": (
         "",
         {
             "suggested_actions": [],
-            "warnings": ["invalid_action_handler", "invalid_suggestion_item", "unregistered_action"],
+            **warned("invalid_action_handler", "invalid_suggestion_item", "unregistered_action"),
         },
     ),
     f"SCHEMA_PROPOSAL: {S}\nSCHEMA_PROPOSAL: {S}\n{N}: {V}": (
         "",
         {
-            "custom_payload": {"type": "schema_proposal", "data": json.loads(S)},
+            "custom_payload": SCHEMA,
             "suggested_values": json.loads(V),
-            "warnings": ["extra_payload_dropped", "suggestions_with_proposal"],
+            **warned("extra_payload_dropped", "suggestions_with_proposal"),
         },
     ),
     f"SCHEMA_PROPOSAL: {{}}\nDATA_PROPOSAL: {D}": (
         "",
-        {
-            "custom_payload": {"type": "data_proposal", "data": json.loads(D)},
-            "warnings": ["mode_missing", "operations_missing"],
-        },
+        {"custom_payload": DATA, **warned("mode_missing", "operations_missing")},
     ),
-    'a SCHEMA_PROPOSAL: {"mode": "Update", "operations": []} b': (
-        "a  b",
-        {"warnings": ["mode_invalid", "operations_empty"]},
-    ),
-    'DATA_PROPOSAL: {"operations": {"action": "add"}}': ("", {"warnings": ["operations_empty"]}),
-    'DATA_PROPOSAL: {"a": 1e400}': ("", {"warnings": ["invalid_json"]}),
-    'DATA_PROPOSAL: {"a": NaN}': ("", {"warnings": ["invalid_json"]}),
-    'DATA_PROPOSAL: {"operations": [], "operations": [{"action": "delete", "row_id": 1}]}': (
-        "",
-        {"custom_payload": {"type": "data_proposal", "data": json.loads(D)}},
-    ),
-    f"{N}: [{'[' * 64}{']' * 64}]": ("", {"warnings": ["invalid_json"]}),
-    f"{N}: [{'[' * 63}{']' * 63}]": ("", {"suggested_values": [], "warnings": ["invalid_suggestion_item"]}),
+    'a SCHEMA_PROPOSAL: {"mode": "Update", "operations": []} b': ("a  b", warned("mode_invalid", "operations_empty")),
+    'DATA_PROPOSAL: {"operations": {"action": "add"}}': ("", warned("operations_empty")),
+    'DATA_PROPOSAL: {"a": 1e400}': ("", warned("invalid_json")),
+    'DATA_PROPOSAL: {"a": NaN}': ("", warned("invalid_json")),
+    f'DATA_PROPOSAL: {{"operations": [], {D[1:]}': ("", {"custom_payload": DATA}),
+    f"{N}: [{'[' * 64}{']' * 64}]": ("", warned("invalid_json")),
+    f"{N}: [{'[' * 63}{']' * 63}]": ("", {"suggested_values": [], **warned("invalid_suggestion_item")}),
     # The end of the text.
     f"x {N}": (f"x {N}", {}),
     f"x **{N}** \n": (f"x **{N}**", {}),
-    f"x {N} :": ("x", {"warnings": ["truncated_marker"]}),
-    f"x `{N}:": ("x", {"warnings": ["truncated_marker"]}),
-    f"x {N}: [ ": ("x", {"warnings": ["truncated_marker"]}),
-    f'x {N}: ["': ("x", {"warnings": ["truncated_json"]}),
+    f"x {N} :": ("x", warned("truncated_marker")),
+    f"x `{N}:": ("x", warned("truncated_marker")),
+    f"x {N}: [ ": ("x", warned("truncated_marker")),
+    f'x {N}: ["': ("x", warned("truncated_json")),
     f"x\n**{N}**\n[": (f"x\n**{N}**\n[", {}),
     "x\n```json\n": ("x\n```json", {}),
     "x\n- ": ("x\n-", {}),
@@ -198,13 +197,7 @@ FATES: dict[str, tuple[str, dict[str, Any]]] = {
 def test_fates(text: str) -> None:
     """What becomes of a block, and of one that the text does not end."""
     shown, fields = FATES[text]
-    expected: dict[str, Any] = {
-        "suggested_values": None,
-        "suggested_actions": None,
-        "custom_payload": None,
-        "warnings": [],
-    }
-    assert read(text) == {"message": shown, **expected, **fields}
+    assert read(text) == asdict(Response(shown)) | fields
 
 
 @pytest.mark.parametrize("page", [*PAYLOADS_OF_PAGES, "another"])
@@ -268,14 +261,8 @@ def test_a_response_is_a_final_answer() -> None:
     ]
     proposal = {"type": "data_proposal", "data": json.loads(D), "id": "1f", "summary": "Data proposal: 1 deletion"}
     assert payload.extra == {"suggested_values": [], "client_actions": json.loads(C), "custom_payload": proposal}
-    scanner = MarkerScanner(VIEW)
-    scanner.feed("Ok.")
-    assert scanner.finish()[1].final_args("1f") == {
-        "answer": "Ok.",
-        "suggested_actions": [],
-        "extra": {},
-        "warnings": [],
-    }
+    nothing = Response("Ok.").final_args("1f")
+    assert nothing == {"answer": "Ok.", "suggested_actions": [], "extra": {}, "warnings": []}
 
 
 def test_summaries() -> None:
