@@ -16,15 +16,16 @@ from contracts.wire import subjects
 from contracts.wire.names import new_id
 from tests.support.model_server import ModelServer, Say
 from tests.support.nats_server import NatsServer
-from tests.support.run_services import Handler, Planning, Story, planning, tools_at_work
+from tests.support.run_services import Handler, Story, planning, tools_at_work
 
 T = TypeVar("T")
+Tools = Mapping[str, tuple[ToolSpec, Handler | None]]
 AGENTS = {"judged": {"reflection": {"threshold": 0, "max_revisions": 0}}}
 """An answer of this agent is judged and never revised."""
 
 
 class Stack:
-    """Everything that a run needs. Runs go one after another."""
+    """Everything that a run needs, in a loop of its own. Runs go one after another."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="runwire-"))
@@ -32,18 +33,11 @@ class Stack:
         self._thread = threading.Thread(target=self._loop.run_forever, name="whole-runs", daemon=True)
         self._open = contextlib.AsyncExitStack()
         self._server = NatsServer(self._folder / "nats")
-        self._model = ModelServer()
-        self._planning: Planning | None = None
-
-    def start(self) -> "Stack":
         self._server.start()
-        self._model.__enter__()
+        self._model = ModelServer().__enter__()
         self._thread.start()
-        self._planning = self._run(self._open.enter_async_context(self._planner()))
-        return self
-
-    def _planner(self) -> contextlib.AbstractAsyncContextManager[Planning]:
-        return planning(self._server.url, self._model, agents=AGENTS, folder=self._folder)
+        made = planning(self._server.url, self._model, agents=AGENTS, folder=self._folder)
+        self._planning = self._run(self._open.enter_async_context(made))
 
     def stop(self) -> None:
         self._run(self._open.aclose())
@@ -55,12 +49,7 @@ class Stack:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def tell(
-        self,
-        replies: list[Say],
-        tools: Mapping[str, tuple[ToolSpec, Handler | None]],
-        *,
-        cancel_at_turn: int | None = None,
-        **fields: Any,
+        self, replies: list[Say], tools: Tools, *, cancel_at_turn: int | None = None, **fields: Any
     ) -> Story:
         """Let the model say these replies, one after another, and follow one run to its end.
 
@@ -74,13 +63,8 @@ class Stack:
         return len(self._model.ledger)
 
     async def _tell(
-        self,
-        replies: list[Say],
-        tools: Mapping[str, tuple[ToolSpec, Handler | None]],
-        cancel_at_turn: int | None,
-        fields: dict[str, Any],
+        self, replies: list[Say], tools: Tools, cancel_at_turn: int | None, fields: dict[str, Any]
     ) -> Story:
-        assert self._planning is not None
         query = f"vector {new_id()}"
         self._model.reset()
         self._model.say(*replies, marker=query)
@@ -101,7 +85,7 @@ _started: list[Stack] = []
 
 def stack() -> Stack:
     if not _started:
-        _started.append(Stack().start())
+        _started.append(Stack())
     return _started[0]
 
 

@@ -26,9 +26,8 @@ def check(vector: dict[str, Any]) -> None:
     if "reasoning" in expected:
         assert_same(result.reasoning, expected["reasoning"], "the reasoning")
     if "alternates" in expected:
-        assert_same(
-            *_alike([action.model_dump() for action in result.alternates], expected["alternates"]), "the alternates"
-        )
+        found = [action.model_dump() for action in result.alternates]
+        assert_same(*_alike(found, expected["alternates"]), "the alternates")
 
 
 def _alike(actual: list[dict[str, Any]], expected: list[Any]) -> tuple[list[Any], list[Any]]:

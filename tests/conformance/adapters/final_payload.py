@@ -48,11 +48,9 @@ def compare(payload: FinalPayload, vector: dict[str, Any], reason: str) -> None:
     shown = payload.model_dump() | {"reason": reason}
     for field, expected in decoded(vector["expected"]).items():
         items = EMPTY.get(field, {})
-        whole = (
-            [items | item if isinstance(item, dict) else item for item in expected]
-            if isinstance(expected, list)
-            else expected
-        )
+        whole = expected
+        if isinstance(expected, list):
+            whole = [items | item if isinstance(item, dict) else item for item in expected]
         assert_matches(plain(shown[field]), plain(whole), field)
 
 
@@ -75,11 +73,8 @@ async def check_runtime(vector: dict[str, Any]) -> None:
     story = await stack().tell(replies, tools, limits=limits, agent=agent, cancel_at_turn=cancel)
     end = story.end
     assert (end.reason if end.type == "done" else end.type) == reason
-    compare(
-        FinalPayload.model_validate(end.model_dump() if end.type == "done" else end.payload.model_dump()),
-        vector,
-        reason,
-    )
+    payload = end if end.type == "done" else end.payload
+    compare(FinalPayload.model_validate(payload.model_dump()), vector, reason)
     if reason == "answer_complete":
         assert story.shown() == end.raw_answer
 
@@ -105,10 +100,8 @@ def tools_of(given: dict[str, Any]) -> dict[str, tuple[ToolSpec, Handler]]:
     if given.get("sources"):
         item = {"type": "object", "produces_sources": True, "properties": {key: {} for key in Source.model_fields}}
         schema = {"type": "object", "properties": {"found": {"type": "array", "items": item}}}
-        found["sources_of_vector"] = (
-            ToolSpec(name="sources_of_vector", output_schema=schema),
-            yields({"found": given["sources"]}),
-        )
+        spec = ToolSpec(name="sources_of_vector", output_schema=schema)
+        found[spec.name] = spec, yields({"found": given["sources"]})
     if "last_observation" in given or (given.get("reason") == "budget_exhausted" and not found):
         name = last_tool or "last_of_vector"
         marked = marking(given["artifacts"][name]) if last_tool else None
@@ -119,13 +112,10 @@ def tools_of(given: dict[str, Any]) -> dict[str, tuple[ToolSpec, Handler]]:
 def tool_of_last(given: dict[str, Any]) -> str | None:
     """The tool whose artifacts stand in the last observation, so that the model sees placeholders there."""
     last = given.get("last_observation")
-    tools = [
-        name
-        for name, fields in (given.get("artifacts") or {}).items()
-        if fields
-        and isinstance(last, dict)
-        and all(field in last and last[field] == value for field, value in fields.items())
-    ]
+    if not isinstance(last, dict):
+        return None
+    of_tools = (given.get("artifacts") or {}).items()
+    tools = [name for name, fields in of_tools if fields and fields.items() <= last.items()]
     return tools[-1] if tools else None
 
 

@@ -38,9 +38,8 @@ def check(vector: dict[str, Any]) -> None:
         results = [branch.observation for branch in branches if branch.failure is None]
         assert_matches(results, expected["results"], "the results for the model")
     if "ran" in expected:
-        assert expected["ran"] == [branch.node for branch in branches] + (
-            [JOIN] if isinstance(outcome, JoinCall) else []
-        )
+        called = [JOIN] if isinstance(outcome, JoinCall) else []
+        assert expected["ran"] == [*(branch.node for branch in branches), *called]
 
 
 async def check_runtime(vector: dict[str, Any]) -> None:
@@ -49,11 +48,8 @@ async def check_runtime(vector: dict[str, Any]) -> None:
     received: list[dict[str, Any]] = []
     specs = known_tools(vector)
     tools = {name: (spec, handler_of(given, name, received)) for name, spec in specs.items()}
-    plan = {
-        "steps": [{"node": step["node"], "args": step.get("args", {})} for step in given["steps"]],
-        "join": given.get("join"),
-    }
-    story = await stack().tell([action("plan", **plan), answer("done")], tools)
+    steps = [{"node": step["node"], "args": step.get("args", {})} for step in given["steps"]]
+    story = await stack().tell([action("plan", steps=steps, join=given.get("join")), answer("done")], tools)
     assert story.end.type == "done"
     if expected.get("plan") == "rejected":
         assert [each.tool for each in story.of("observed")] == expected.get("ran", [])
@@ -93,11 +89,8 @@ def handler_of(given: dict[str, Any], name: str, received: list[dict[str, Any]])
 
     async def join(args: dict[str, Any]) -> Any:
         received.append(args)
-        return (
-            Fault(code="tool_error", reason=given["join_error"])
-            if given.get("join_error") is not None
-            else {"joined": True}
-        )
+        failed = given.get("join_error")
+        return {"joined": True} if failed is None else Fault(code="tool_error", reason=failed)
 
     return join if name == JOIN else branch
 

@@ -63,13 +63,11 @@ def validate_data(given: dict[str, Any]) -> dict[str, Any]:
     if not faults:
         report = run(given["table"], list(enumerate(given["data"]["operations"])), check_only=True)
         faults, outcomes = report["errors"], report["operations"]
-    accepted = [each for each in outcomes if each["status"] == "accepted"]
+    accepted, failed = ([each for each in outcomes if each["status"] == status] for status in ("accepted", "failed"))
     return {
         "valid": not faults,
         "errors": faults,
-        "op_errors": [
-            f"{each['index']}:{each['code']}@{each['field']}" for each in outcomes if each["status"] == "failed"
-        ],
+        "op_errors": [f"{each['index']}:{each['code']}@{each['field']}" for each in failed],
         "warnings": [f"{each['index']}:{warning}" for each in accepted for warning in each["warnings"]],
         "accepted_ops": [each["index"] for each in accepted],
         "normalized": [normalized(each) for each in accepted],
@@ -80,13 +78,8 @@ def unavailable(given: dict[str, Any], kind: str) -> dict[str, Any] | None:
     """What a proposal comes to on a page that has no such proposals."""
     if (page := load_pages().pages.get(given["page"])) is not None and kind in page.payloads:
         return None
-    return {
-        "valid": False,
-        "errors": ["payload_not_available_on_page"],
-        "op_errors": [],
-        "warnings": [],
-        "accepted_ops": [],
-    }
+    nothing: dict[str, Any] = {name: [] for name in ("op_errors", "warnings", "accepted_ops")}
+    return {"valid": False, "errors": ["payload_not_available_on_page"], **nothing}
 
 
 def normalized(outcome: dict[str, Any]) -> dict[str, Any]:

@@ -23,10 +23,7 @@ def check(vector: dict[str, Any]) -> None:
         seen = [stream.feed(chunk) for chunk in chunks]
         shown = "".join(seen)
         assert_same(shown, expected.get("text", shown), f"the text of {len(chunks)} chunks")
-        assert_same(
-            stream.is_terminal,
-            expected.get("is_terminal", stream.is_terminal),
-            f"is_terminal after {len(chunks)} chunks",
-        )
+        is_final = expected.get("is_terminal", stream.is_terminal)
+        assert_same(stream.is_terminal, is_final, f"is_terminal after {len(chunks)} chunks")
         if chunks is given["chunks"] and "per_chunk" in expected:
             assert_same(seen, expected["per_chunk"], "the text per chunk")

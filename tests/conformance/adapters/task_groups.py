@@ -230,12 +230,8 @@ class Story:
         found = []
         for group in self.groups_made():
             view = group_view(self.world.session, group)
-            lists = {
-                "tasks": view.tasks,
-                "completed": view.succeeded,
-                "succeeded": view.succeeded,
-                "failed": view.failed,
-            }
+            ended = {"completed": view.succeeded, "succeeded": view.succeeded, "failed": view.failed}
+            lists = {"tasks": view.tasks, **ended}
             named = {name: [self.names[task] for task in ids] for name, ids in lists.items()}
             found.append({**view.model_dump(mode="json"), **named})
         return found
@@ -245,9 +241,8 @@ class Story:
         for event in self.world.of("reported"):
             shown = self.requested[event.report_id]["background_tasks"]
             digests = [each["result"] for each in shown if each["status"] == "succeeded"]
-            found.append(
-                {"kind": event.kind, "digests": digests, "failed": [self.names[each] for each in event.failed]}
-            )
+            failed = [self.names[each] for each in event.failed]
+            found.append({"kind": event.kind, "digests": digests, "failed": failed})
         return found
 
     def context(self) -> list[str]:

@@ -8,15 +8,7 @@ from typing import Any
 
 from contracts.runs.decisions import Plan, PlanCall
 from contracts.tools.messages import ToolSpec
-from runwire.plans import (
-    DirectResponse,
-    MissingOutputField,
-    check_plan,
-    is_candidate,
-    parse_template,
-    read_plan,
-    resolve,
-)
+from runwire import plans
 from tests.conformance.compare import assert_same
 
 from ._planned_runs import check_run, errors_of
@@ -37,7 +29,7 @@ async def check(vector: dict[str, Any]) -> None:
         case "plan_output":
             # A reply of any other form is read by the planner, in the run. So is a plan that its check rejects.
             plan = given.get("plan")
-            is_rejected = expected.get("kind") == "invalid" and isinstance(read_plan(plan), Plan)
+            is_rejected = expected.get("kind") == "invalid" and isinstance(plans.read_plan(plan), Plan)
             if isinstance(plan, dict) and not is_rejected:
                 wanted = {key: value for key, value in expected.items() if key not in OF_A_RUN}
                 assert_same(classified(plan, wanted), wanted, "the plan")
@@ -49,14 +41,14 @@ async def check(vector: dict[str, Any]) -> None:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    template = parse_template(text)
+    template = plans.parse_template(text)
     found = None if template is None else {"tool_index": template.index, "path": list(template.path)}
-    return {"candidate": is_candidate(text), "ref": found}
+    return {"candidate": plans.is_candidate(text), "ref": found}
 
 
 def validated(given: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     """What a check finds; of an error only the fields that a vector knows."""
-    result = check_plan([PlanCall.model_validate(call) for call in given["calls"]], catalogue(given["tools"]))
+    result = plans.check_plan([PlanCall.model_validate(call) for call in given["calls"]], catalogue(given["tools"]))
     found = {
         "valid": result.valid,
         "errors": errors_of(result.errors, expected.get("errors", [])),
@@ -73,16 +65,16 @@ def catalogue(tools: list[dict[str, Any]]) -> dict[str, ToolSpec]:
 def resolved(given: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     """The arguments with their values, or the error with the details that the vector names."""
     try:
-        return {"arguments": resolve(given["arguments"], given["outputs"])}
-    except MissingOutputField as missing:
+        return {"arguments": plans.resolve(given["arguments"], given["outputs"])}
+    except plans.MissingOutputField as missing:
         found = {"type": "missing_output_field", "field": missing.field, "template": missing.template}
         return {"error": {key: value for key, value in found.items() if key in wanted}}
 
 
 def classified(plan: Any, wanted: dict[str, Any]) -> dict[str, Any]:
     """What a plan is, with the details that the vector names."""
-    match read_plan(plan):
-        case DirectResponse() as read:
+    match plans.read_plan(plan):
+        case plans.DirectResponse() as read:
             found: dict[str, Any] = {"kind": "direct_response", "content": read.content}
         case Plan() as read:
             calls = [call.model_dump() for call in read.calls]
