@@ -275,12 +275,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
     Read from `retry-after-ms`, else from `retry-after` in seconds or as a date.
     """
-    milliseconds = headers.get("retry-after-ms", "").strip()
-    if re.fullmatch(r"\d+(\.\d+)?", milliseconds):
-        return float(milliseconds) / 1000
-    value = headers.get("retry-after", "").strip()
-    if re.fullmatch(r"\d+(\.\d+)?", value):
-        return float(value)
+    for name, per_second in (("retry-after-ms", 1000), ("retry-after", 1)):
+        value = headers.get(name, "").strip()
+        if re.fullmatch(r"\d+(\.\d+)?", value):
+            return float(value) / per_second
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time()) if value else None
     except (ValueError, OverflowError):

@@ -9,10 +9,11 @@ is shown.
 import re
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from services.planner.replies import notations, thoughts
 from services.planner.replies.actions.normalize import Normalized, normalize_action
+from services.planner.replies.answer_stream.stream import ObjectStream
 
 _KEYS = frozenset(
     {
@@ -147,19 +148,6 @@ def _is_bare(text: str, at: int, code: thoughts.Code) -> bool:
     return at not in code or _FENCE_ENDS.search(text, max(0, at - MAX_BEGINNING_CHARACTERS), at) is not None
 
 
-class ActionStream(Protocol):
-    """Streams the answer of an action."""
-
-    def feed(self, text: str) -> str:
-        """Read a part, and return the text to stream."""
-        ...
-
-    @property
-    def shown(self) -> str:
-        """The text returned so far."""
-        ...
-
-
 class TextStream:
     """Streams a text from its first character on, part by part.
 
@@ -169,7 +157,7 @@ class TextStream:
 
     def __init__(
         self,
-        action: ActionStream,
+        action: ObjectStream,
         begins: Callable[[str], bool | None] = begins_action,
         *,
         is_expected: bool = False,

@@ -19,7 +19,8 @@ from services.planner.conversation.messages import Dialect, Message
 from services.planner.conversation.rendering import Renderer, dialect_of
 from services.planner.models import demo
 from services.planner.models.types import CallPiece, Facts, ModelRequest, Reply
-from services.planner.replies.plain_text import ActionStream, Plain, TextStream, begins_action
+from services.planner.replies.answer_stream.stream import ObjectStream
+from services.planner.replies.plain_text import Plain, TextStream, begins_action
 from services.planner.replies.thoughts import Head
 from services.planner.run.commands import Handling, Rules, StrategyRules
 from services.planner.run.ending import budgets
@@ -92,7 +93,7 @@ class Reading(ABC):
 
     def __init__(
         self,
-        stream: ActionStream,
+        stream: ObjectStream,
         *,
         habit: Habit = Habit(),  # noqa: B008, it is immutable
         native_reasoning: bool = True,
