@@ -26,22 +26,21 @@ def final(args: object, **fields: object) -> str:
     return json.dumps({"next_node": "final_response", "args": args, **fields})
 
 
+FINAL_NODES = ('" final_response "', '"Final_Response"', '"final\\u005fresponse"', "null", "None", '"null"', '" NULL "')
+OTHER_NODES = (
+    "5",
+    "false",
+    "[]",
+    '["final_response"]',
+    '{"next_node": "final_response"}',
+    '"save"',
+    '"plan"',
+    '"task"',
+)
+
+
 @pytest.mark.parametrize(
-    ("node", "seen"),
-    [
-        ('" final_response "', True),
-        ('"Final_Response"', True),
-        ('"final\\u005fresponse"', True),
-        ("null", True),
-        ("None", True),
-        ('"null"', True),
-        ('" NULL "', True),
-        ("5", False),
-        ("false", False),
-        ("[]", False),
-        ('["final_response"]', False),
-        ('{"next_node": "final_response"}', False),
-    ],
+    ("node", "seen"), [*((node, True) for node in FINAL_NODES), *((node, False) for node in OTHER_NODES)]
 )
 def test_what_counts_as_a_final_node(node: str, *, seen: bool) -> None:
     """Padding, case and null as in the final parse; no other type."""
@@ -235,44 +234,31 @@ def settled(reply: str, **options: Any) -> tuple[str, Settled]:
 
 
 @pytest.mark.parametrize(
-    ("args", "early", "late"),
-    [
-        ({"answer": "hello"}, "hello", ""),
-        ({"text": "hello"}, "", "hello"),
-        ({"answer": 42}, "", "42"),
-        ({"answer": ["a", "b"]}, "", "a\nb"),
-        ({"answer": {"text": "hello"}}, "", "hello"),
-        ({"answer": None, "raw_answer": "hello"}, "hello", ""),
-        (["a", "b"], "a\nb", ""),
-        (["a", 2, "c"], "a", "\n2\nc"),
-        ('{"answer": "hello"}', "", "hello"),
-        ({}, "", ""),
-    ],
-)
-def test_what_only_the_end_reveals_is_one_more_chunk(args: Any, early: str, late: str) -> None:
-    """Together both are the answer."""
-    shown, rest = settled(json.dumps({"next_node": "final_response", "args": args}))
-    assert (shown, rest.text, rest.void) == (early, late, None)
-    assert rest.action is not None
-    assert rest.action.args.get("answer", "") == early + late
-
-
-@pytest.mark.parametrize(
     ("reply", "early", "late"),
     [
+        (final({"answer": "hello"}), "hello", ""),
+        (final({"text": "hello"}), "", "hello"),
+        (final({"answer": 42}), "", "42"),
+        (final({"answer": ["a", "b"]}), "", "a\nb"),
+        (final({"answer": None, "raw_answer": "hello"}), "hello", ""),
+        (final(["a", "b"]), "a\nb", ""),
+        (final(["a", 2, "c"]), "a", "\n2\nc"),
+        (final('{"answer": "hello"}'), "", "hello"),
+        (final({}), "", ""),
         ("{'next_node': 'final_response', 'args': {'answer': 'hello'}}", "", "hello"),
         ('{"next_node": "final_response", "args": {"answer": "where \\(x\\) is"}}', "where ", "\\(x\\) is"),
         ('{"next_node": "final_response", "answer": "hello"}', "", "hello"),
-        ('{"answer": "hello"}', "", "hello"),
-        ('{"thought": "t", "action": {"next_node": "final_response", "args": {"answer": "hello"}}}', "", "hello"),
-        (json.dumps('{"next_node": "final_response", "args": {"answer": "hello"}}'), "", "hello"),
-        ('<think>{"next_node": "final_response", "args": {"answer": "hello"}}</think>', "", "hello"),
+        (f'{{"thought": "t", "action": {final({"answer": "hello"})}}}', "", "hello"),
+        (json.dumps(final({"answer": "hello"})), "", "hello"),
+        (f"<think>{final({'answer': 'hello'})}</think>", "", "hello"),
     ],
 )
-def test_other_notations_are_shown_at_the_end(reply: str, early: str, late: str) -> None:
-    """The stream knows JSON; whatever else the final parse takes comes late, but it comes."""
+def test_what_only_the_end_reveals_is_one_more_chunk(reply: str, early: str, late: str) -> None:
+    """The stream knows JSON; whatever else the final parse takes comes late. Together both are the answer."""
     shown, rest = settled(reply)
     assert (shown, rest.text, rest.void) == (early, late, None)
+    assert rest.action is not None
+    assert rest.action.args.get("answer", "") == early + late
 
 
 def test_a_shown_answer_stands_against_a_plan_behind_it() -> None:

@@ -21,19 +21,8 @@ FINAL = json.dumps({"next_node": "final_response", "args": {"answer": CANARY}})
 # Pieces that replies are made of; put together at random they are mostly broken, and broken in every way.
 PIECES = [
     *"{}[]\"'`,: \n\\",
-    *(
-        "```json\n",
-        "<think>",
-        "</think>",
-        "\\n",
-        "\\u00e9",
-        "\\ud83d",
-        "\\ude00",
-        "\ud83d",
-        "\ude00",
-        "# c\n",
-        "// c\n",
-    ),
+    *("```json\n", "<think>", "</think>", "\\n", "\\u00e9", "\\ud83d", "\\ude00", "\ud83d", "\ude00"),
+    *("# c\n", "// c\n"),
     *("next_node", "word", "null", "None", "true", "5", "-1.5e3", "NaN", "“", "{curly}", "{x: 1}", "{ lone "),
     *("[1]", "[note]", "{{", "}}"),
     *(f'"{key}"' for key in ("next_node", "args", "answer", "raw_answer", "plan", "steps", "text", "action", "tool")),

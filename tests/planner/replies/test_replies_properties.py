@@ -140,21 +140,8 @@ ACTIONS: list[Any] = [
 ]
 PIECES = [*"{}[]\"',:\\…\ud83d\x00", "```json\n", "```", "<think>", "</think>", "null", "NaN", "1e999", "// c\n"]
 LISTED = [
-    *(
-        "",
-        " ",
-        "null",
-        "[]",
-        "{}",
-        "42",
-        '"',
-        "{",
-        "[{",
-        "Just prose.",
-        "```json\n```",
-        "<think>",
-        "<think>never closed {",
-    ),
+    *("", " ", "null", "[]", "{}", "42", '"', "{", "[{", "Just prose.", "```json\n```"),
+    *("<think>", "<think>never closed {"),
     *('{"next_node": }', '{"next_node": 5}', '{"next_node": ""}', '{"next_node": "unknown", "args": {}}'),
     *(f'{{"next_node": "work", "args": {args}}}' for args in ('{"q": 5}', "null", '"text"', f'{{"n": 1{"0" * 400}}}')),
     *(f'{{"next_node": "plan", "args": {{"steps": {steps}}}}}' for steps in ("[]", '"x"', '[{"node": "nope"}]')),
