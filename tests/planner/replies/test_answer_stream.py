@@ -27,16 +27,7 @@ def final(args: object, **fields: object) -> str:
 
 
 FINAL_NODES = ('" final_response "', '"Final_Response"', '"final\\u005fresponse"', "null", "None", '"null"', '" NULL "')
-OTHER_NODES = (
-    "5",
-    "false",
-    "[]",
-    '["final_response"]',
-    '{"next_node": "final_response"}',
-    '"save"',
-    '"plan"',
-    '"task"',
-)
+OTHER_NODES = ("5", "false", "[]", '["final_response"]', '{"next_node": "final_response"}', '"save"', '"plan"')
 
 
 @pytest.mark.parametrize(
