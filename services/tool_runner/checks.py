@@ -11,6 +11,7 @@ only if it is idempotent. So a check causes the effects of a tool once.
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -92,10 +93,6 @@ class CheckedCall:
             wants_standard=request.standard or declares_standard(spec),
         )
 
-    def check_arguments(self) -> None:
-        """Raise InvalidArguments if the arguments do not fit the input schema."""
-        check_arguments(self.call, self.call.args, self._spec)
-
     async def answer(self, *, is_repeated: bool = False) -> Answered:
         """Call the tool, or ask for the answer of the call again, and return how it ended."""
         began = time.monotonic()
@@ -111,10 +108,8 @@ class CheckedCall:
             return self._failed("the call was not made", began)
         if isinstance(result, Pause):
             return self._failed("the tool asks a person, and a check has nobody to ask: try other arguments", began)
-        try:
+        with closing(result):
             return await in_thread_if_large(result.size, lambda: self._answered(result, began))
-        finally:
-            result.close()
 
     def _failed(self, reason: str, began: float) -> Answered:
         return Answered(at=unix_ms() / 1000, latency_ms=elapsed_ms(began), failure=reason)
@@ -242,7 +237,7 @@ class ToolChecks(Answerer):
             return lines_of([("call", "failed", True, not_made, "give --yes to call it all the same")])
         checked = CheckedCall(self._bus, self._tools, spec, request)
         try:
-            checked.check_arguments()
+            check_arguments(checked.call, checked.call.args, spec)
         except InvalidArguments as error:
             return lines_of([("arguments", "failed", True, str(error), "give arguments that fit the input schema")])
         first = await checked.answer()

@@ -8,6 +8,7 @@ the start is recorded before the call (`calls.history`).
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing
 from typing import NamedTuple
 
 import structlog
@@ -180,7 +181,8 @@ class CallExecutor:
             self._concurrency.give_back(call.tool, direct=True)
         if isinstance(result, Pause):
             raise ReadRefused(call.tool)
-        return await self._outcomes.read(call, spec, result, began)
+        with closing(result):
+            return await self._outcomes.read(call, spec, result, began)
 
     async def _outcome(
         self,
@@ -224,7 +226,8 @@ class CallExecutor:
                     body = paused(call, pause, await artifacts.store_payload(pause.payload, until))
                     logger.info("call_paused", reason=pause.reason, round=call.round)
                     return RoundEnd(body, is_pause=True)
-                built = await self._outcomes.build(call, spec, result, progress, artifacts, started.at)
+                with closing(result):
+                    built = await self._outcomes.build(call, spec, result, progress, artifacts, started.at)
                 _count(call.tool, "ok", checked_at)
                 return RoundEnd(built)
             except CallFailed as failure:

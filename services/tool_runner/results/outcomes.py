@@ -158,7 +158,7 @@ class OutcomeBuilder:
         spec: ToolSpec,
         result: ResultBody,
         progress: CallProgress,
-        artifacts: CallArtifacts,
+        store: CallArtifacts,
         began: float,
     ) -> bytes:
         """Return the encoded outcome of a tool's result; `began`: when the call began, by the monotonic clock.
@@ -167,11 +167,49 @@ class OutcomeBuilder:
         run ends meanwhile.
         """
         until = time.monotonic() + self._patience_s
-        try:
-            async with self._large_results if result.size > _LARGE_RESULT_BYTES else nullcontext():
-                return await self._build(call, spec, result, progress, artifacts, began, until)
-        finally:
-            result.close()
+        async with self._large_results if result.size > _LARGE_RESULT_BYTES else nullcontext():
+            annotations = self._annotations.of(call.spec, spec)
+
+            def separated() -> tuple[Any, SeparatedResult, NamedArtifact]:
+                value = read_result(call, spec, result)
+                return value, *take_out(call, spec, value, separate(value, annotations, streamed=progress.streamed))
+
+            value, parts, named = await in_thread_if_large(result.size, separated)
+            # Streams that no field of the result holds: each is an artifact by itself.
+            finished = progress.finished
+            unclaimed = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
+            streams = {path: each for path, each in unclaimed.items() if path not in parts.artifacts}
+            assembled = await store.assemble(streams, until)
+            artifacts = {**parts.artifacts, **assembled}
+            gone = [each.stream_id for path, each in streams.items() if path not in assembled]
+            names = parts.claimed | {path: each.stream_id for path, each in streams.items()}
+            streamed = {path: progress.types[name] for path, name in names.items() if name in progress.types}
+            clean = await store.clean(artifacts, streamed, until)
+            named = named.cleaned(artifacts, clean.artifacts)
+            if clean.changed:
+                # The stored result says no more of an image than the artifact does.
+                shown = {
+                    path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()
+                }
+                value = restore(parts.observation, shown)
+
+            def describe(path: str) -> Description:
+                kind, key = (named.artifact_type, named.key) if path == named.path else (None, None)
+                shown = kind or streamed.get(path)
+                skill = Description(skill_id=named.skill_id, skill_name=named.skill_name)
+                return {"artifact_type": shown, "own_id": key, **skill}
+
+            kept = await store.store(clean.artifacts, describe, parts.observation, value, until)
+            dropped = progress.warnings(parts.unclaimed, gone)
+            warnings = [*clean.warnings, *dropped, *named.warnings, *kept.warnings]
+            content = result.content
+            if content is not None and content.is_cut:
+                most = f"at most {MAX_INLINE_BYTES} bytes of it are kept"
+                warnings.append(f"content_cut: the content of {call.tool} is cut, since {most}")
+            responded = named.responded(kept.named_ref)
+            text = content.text if content is not None else None
+            types = {path: known for path in kept.artifacts if (known := describe(path).get("artifact_type"))}
+            return succeeded(call, kept, parts.sources, warnings, elapsed_ms(began), text, responded, types)
 
     async def read(self, call: CallRequested, spec: ToolSpec, result: ResultBody, began: float) -> bytes:
         """Return the encoded outcome of a read: the result as a model is shown it, without artifacts.
@@ -183,62 +221,9 @@ class OutcomeBuilder:
             value = read_result(call, spec, result)
             return take_out(call, spec, value, separate(value, self._annotations.of(call.spec, spec)))[0]
 
-        try:
-            parts = await in_thread_if_large(result.size, shown)
-        finally:
-            result.close()
+        parts = await in_thread_if_large(result.size, shown)
         kept = StoredResult(parts.observation, {})
         return succeeded(call, kept, parts.sources, [], elapsed_ms(began), limit=MAX_READ_BYTES)
-
-    async def _build(
-        self,
-        call: CallRequested,
-        spec: ToolSpec,
-        result: ResultBody,
-        progress: CallProgress,
-        store: CallArtifacts,
-        began: float,
-        until: float,
-    ) -> bytes:
-        annotations = self._annotations.of(call.spec, spec)
-
-        def separated() -> tuple[Any, SeparatedResult, NamedArtifact]:
-            value = read_result(call, spec, result)
-            return value, *take_out(call, spec, value, separate(value, annotations, streamed=progress.streamed))
-
-        value, parts, named = await in_thread_if_large(result.size, separated)
-        # Streams that no field of the result holds: each is an artifact by itself.
-        finished = progress.finished
-        unclaimed = {dotted((name,)): finished[name] for name in parts.unclaimed if name in finished}
-        streams = {path: each for path, each in unclaimed.items() if path not in parts.artifacts}
-        assembled = await store.assemble(streams, until)
-        artifacts = {**parts.artifacts, **assembled}
-        gone = [each.stream_id for path, each in streams.items() if path not in assembled]
-        names = parts.claimed | {path: each.stream_id for path, each in streams.items()}
-        streamed = {path: progress.types[name] for path, name in names.items() if name in progress.types}
-        clean = await store.clean(artifacts, streamed, until)
-        named = named.cleaned(artifacts, clean.artifacts)
-        if clean.changed:
-            # The stored result says no more of an image than the artifact does.
-            shown = {path: plain(each) if isinstance(each, bytes) else each for path, each in clean.artifacts.items()}
-            value = restore(parts.observation, shown)
-
-        def describe(path: str) -> Description:
-            kind, key = (named.artifact_type, named.key) if path == named.path else (None, None)
-            shown = kind or streamed.get(path)
-            return {"artifact_type": shown, "own_id": key, "skill_id": named.skill_id, "skill_name": named.skill_name}
-
-        kept = await store.store(clean.artifacts, describe, parts.observation, value, until)
-        dropped = progress.warnings(parts.unclaimed, gone)
-        warnings = [*clean.warnings, *dropped, *named.warnings, *kept.warnings]
-        content = result.content
-        if content is not None and content.is_cut:
-            most = f"at most {MAX_INLINE_BYTES} bytes of it are kept"
-            warnings.append(f"content_cut: the content of {call.tool} is cut, since {most}")
-        responded = named.responded(kept.named_ref)
-        text = content.text if content is not None else None
-        types = {path: known for path in kept.artifacts if (known := describe(path).get("artifact_type"))}
-        return succeeded(call, kept, parts.sources, warnings, elapsed_ms(began), text, responded, types)
 
 
 def succeeded(
