@@ -53,6 +53,7 @@ THROUGH = {
     "services/planner/run/ending/budgets.py": "tests/planner/run/test_advance.py",
     "services/planner/run/commands.py": "tests/planner/run/test_advance.py",
     "services/planner/run/state/fold.py": "tests/planner/run/test_advance.py",
+    "services/planner/run/state/run.py": "tests/planner/run/test_opening.py",
     "services/planner/strategies/base.py": "tests/planner/conversation/test_rendering.py",
     "services/shared/sessions/proposals.py": "tests/planner/sessions/test_proposals.py",
     "services/shared/sessions/state.py": "tests/planner/sessions/tasks/test_reports.py",

@@ -147,19 +147,6 @@ async def test_an_input_is_read_by_the_next_part(plan: Plan, provider: ModelServ
     assert "Say more" in provider.ledger[1].text
 
 
-async def test_a_cancel_keeps_what_was_shown(plan: Plan, provider: ModelServer) -> None:
-    """Of all parts, without the block that was there."""
-    planner = await plan(agents=CHAT)
-    provider.say(Say(text=f"Let me look.{VALUES}", tool_calls=LOOKS), Say(text="Found some.", stall_after=2, piece=5))
-    run = await planner.ask()
-    await planner.until(run, lambda event: isinstance(event, Chunk) and event.part == 1)
-    await planner.cancel(run)
-    story = await planner.ended(run)
-    assert story.end.type == "cancelled"
-    assert story.shown() == story.end.payload.raw_answer == "Let me look.\n\nFound"
-    assert (story.end.payload.extra, story.end.payload.warnings) == (POSITIONS, ["cancelled"])
-
-
 @pytest.mark.parametrize("later", [None, Say(status=503), Say(status=401)], ids=["breaks", "fails", "is refused"])
 async def test_a_failure_keeps_what_was_shown(plan: Plan, provider: ModelServer, later: Say | None) -> None:
     """Of all parts, also where the last request shows nothing: listeners have the text of the one before."""
@@ -229,17 +216,6 @@ async def test_a_killed_planner_takes_nothing_back(
     await at_work.catalogue.stop()
     assert story.shown() == story.end.raw_answer == "Let me look.\n\n Found it."
     assert story.end.extra == MORE | POSITIONS
-
-
-async def test_a_call_waits_for_approval(plan: Plan, provider: ModelServer) -> None:
-    """The text before it was shown, and stays."""
-    planner = await plan(agents={"default": {"strategy": "chat", "approvals": [{"name": "all", "tools": ["*"]}]}})
-    provider.say(FIRST, LAST)
-    run = await planner.ask()
-    [pause] = await planner.paused(run)
-    await planner.decide(pause, run, "approve")
-    story = await planner.ended(run)
-    assert story.shown() == story.end.raw_answer == "Let me look. Found it."
 
 
 async def test_a_redirect_replaces_the_part(plan: Plan, provider: ModelServer) -> None:

@@ -78,25 +78,6 @@ async def test_a_spawn_requests_a_run(plan: Plan, provider: ModelServer, form: s
 
 
 @pytest.mark.parametrize("form", ["json", "tools"])
-async def test_three_tasks_of_one_reply_make_one_group(plan: Plan, provider: ModelServer, form: str) -> None:
-    """It is sealed by its last one, and reported once."""
-    planning = await plan(agents=AGENTS, **REPLIES[form][0])
-    tasks = [{**MOON, "query": f"moon {number}?"} for number in range(3)]
-    lines = "\n".join(json.dumps({"next_node": "task", "args": args}) for args in tasks)
-    calls = [{"name": "task", "arguments": json.dumps(args)} for args in tasks]
-    several = Say(text=lines) if form == "json" else Say(tool_calls=calls)
-    end = REPLIES[form][2]
-    scripted(provider, several, end, moon=end)
-    story = await planning.tell(PARENT, agent="host")
-    assert (story.end.raw_answer, story.end.warnings) == ("It has begun.", [])
-    session = await settled(planning.bus, names.own_session_id(story.run), reports=1)
-    [group] = session.background.groups.values()
-    assert [(task.call_id, task.group_id) for task in session.background.tasks.values()] == [
-        (f"1-{number}", group.group_id) for number in (1, 2, 3)
-    ]
-
-
-@pytest.mark.parametrize("form", ["json", "tools"])
 async def test_another_agent_is_a_tool(plan: Plan, provider: ModelServer, form: str) -> None:
     """It answers by its own prompt and within a part of the budget; one that is not listed cannot be asked."""
     lead = {"tasks": {**HOST["host"]["tasks"], "agents": ["helper"]}, "limits": {"max_tokens": 100_000}}

@@ -76,7 +76,7 @@ def holding(world: World, decision: Decision | None = None) -> None:
     """The only call waits for its approval."""
     guarded = started().model_copy(update={"approvals": ["work"]})
     world.play(world.handling(OWNER, started=guarded), decision or calls())
-    assert world.run.waits_since is not None
+    assert world.run.is_at_rest
 
 
 LIMITED = Failed(fault=Fault(code="model_rate_limited", reason="429", retryable=True), retry_after_s=10)

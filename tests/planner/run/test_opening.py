@@ -82,6 +82,7 @@ def test_a_run_that_must_wait_says_so_before_it_joins() -> None:
     assert kinds(moves) == ["Enter", "KeepContext", "Append", "SetTimer", "Enter", "Open", "Ack"]
     assert moves[3] == SetTimer("queue", 6000)
     assert world.types() == ["queued"]
+    assert world.run.is_at_rest
     assert world.handle(handling(RunBegins(session_seq=9), "INBOX:4", now=50_000))[-1] == Ack()
     assert world.types() == ["queued", "run_started", "asked", "step", "step", "done"]
     assert world.run.started is not None

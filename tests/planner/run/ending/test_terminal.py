@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.events import Chunk, Done, RunStarted, Step, Thinking
+from contracts.runs.events import Chunk, Done, Step, Thinking
 from contracts.runs.payload import Source
-from contracts.runs.requests import RunLimits, RunRequested
 from contracts.wire.records import Record
 from services.planner.run.commands import Ack
 from services.planner.run.ending import terminal
@@ -21,9 +20,8 @@ MB = 1 << 20
 
 
 def run() -> Run:
-    request = RunRequested(run_id="0" * 32, tenant="t", requested_at=0, trace_id="0", query="?")
     found = Run()
-    fold(found, 1, 0, [RunStarted(run_id="0" * 32, tenant="t", request=request, limits=RunLimits())])
+    fold(found, 1, 0, [started()])
     return found
 
 

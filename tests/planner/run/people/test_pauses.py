@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.events import Observed, Paused, Resumed
+from contracts.runs.events import Done, Observed, Paused, Resumed
 from contracts.runs.inbox import ResumeRequested
 from contracts.runs.pauses import ApprovalRule, OpenPause, TasksPaused
 from contracts.sessions.records import SessionRunWaits
 from services.planner.run.commands import Ack, Answer, Append, NotifySession, Wake
+from services.planner.run.people import pauses
+from services.planner.run.turn.decision import Final
 from tests.planner.run.pause_world import DAY_MS, PauseWorld, answers, opening, plan, sent, timers
+from tests.planner.run_world import World, started
 
 WEEK_MS = 7 * DAY_MS
 
@@ -103,8 +106,8 @@ def test_a_pause_about_results_that_were_applied_elsewhere_is_over(run_id: str, 
             "expires_at": DAY_MS,
         }
     )
-    for seq, pauses in ((5, [shown]), (6, [])):
-        world.write(world.next_handling("tasks_paused"), [TasksPaused(call_id="1-1", seq=seq, pauses=pauses)])
+    for seq, waiting_now in ((5, [shown]), (6, [])):
+        world.write(world.next_handling("tasks_paused"), [TasksPaused(call_id="1-1", seq=seq, pauses=waiting_now)])
     held = Paused(**shown.model_dump(include={"pause_id", "reason", "source", "token"}), until=DAY_MS)
     assert answers(world.decide(held, "approve")) == [code]
 
@@ -162,3 +165,20 @@ def test_the_session_is_told_what_the_run_waits_for() -> None:
     assert isinstance(works, SessionRunWaits)
     assert (works.waits.waits, works.waits.pauses) == (False, [])
     assert works.waits.seq > waits.waits.seq
+
+
+QUESTION = Final(args={"answer": "Which one?\nThe red or the blue?", "requires_followup": True, "confidence": 0.5})
+
+
+def test_a_question_that_nobody_answers_ends_the_run_with_the_answer() -> None:
+    """With all its fields."""
+    world = World()
+    opened = started().model_copy(update={"followup": "pause"})
+    world.play(world.handling("REQUESTS:1", started=opened), QUESTION)
+    (paused,) = world.run.pauses.values()
+    end = pauses.end_after_rejection(world.run, paused, "")
+    assert isinstance(end, Done)
+    assert (end.raw_answer, end.requires_followup, end.confidence) == (QUESTION.args["answer"], True, 0.5)
+    end = pauses.end_after_rejection(world.run, paused.model_copy(update={"state": {}}), "")
+    assert isinstance(end, Done)
+    assert (end.raw_answer, end.requires_followup) == (QUESTION.args["answer"], True)

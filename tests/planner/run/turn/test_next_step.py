@@ -11,7 +11,7 @@ from services.planner.run.state.history import Length
 from services.planner.run.state.run import Event, Run
 from services.planner.run.turn import next_step
 from tests.planner.handlings import Attempt
-from tests.planner.run.calls.test_starting_direct import directly
+from tests.planner.run.calls.test_starting import directly
 from tests.planner.run_world import World, calls, final, finished, started
 
 

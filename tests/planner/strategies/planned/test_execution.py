@@ -67,16 +67,6 @@ def test_a_template_takes_the_value_of_an_earlier_result() -> None:
     assert ran(played)[1].resolved
 
 
-def test_an_inline_artifact_gives_its_value() -> None:
-    """Which the observation does not show."""
-    played = after_first(
-        {"n": "$0.output.secret.x"},
-        observation={"secret": "<artifact:dict size=7B>"},
-        artifacts={"secret": {"x": "CANARY"}},
-    )
-    assert ran(played)[1].args == {"n": "CANARY"}
-
-
 @pytest.mark.parametrize("path", [dotted(()), "secret"])
 def test_a_stored_artifact_gives_its_reference(path: str) -> None:
     """With the part that is meant; also where all of the result was stored."""

@@ -2,6 +2,7 @@
 
 import json
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,11 @@ MAX_SECONDS = 5.0
 """Far above what it takes."""
 
 
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    """A text in parts that are cut at these places."""
+    return [text[begin:end] for begin, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)])]
+
+
 @given(cuts=st.lists(st.integers(0, 60), max_size=20))
 @pytest.mark.parametrize(
     ("text", "answer"),
@@ -37,9 +43,8 @@ MAX_SECONDS = 5.0
 )
 def test_thoughts_before_the_answer_are_not_shown(text: str, answer: str, cuts: list[int]) -> None:
     """However the reply is cut into parts."""
-    reading, places = AnswerReading({}, "respond"), sorted({min(cut, len(text)) for cut in cuts})
-    parts = [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
-    assert "".join(map(reading.feed, parts)) == reading.shown == answer
+    reading = AnswerReading({}, "respond")
+    assert "".join(map(reading.feed, pieces(text, cuts))) == reading.shown == answer
     decision = reading.decide(Reply(text=text))
     assert isinstance(decision, Final)
     if answer:
@@ -57,9 +62,8 @@ def test_each_part_of_a_long_thought_is_read_once(text: str) -> None:
 
 def streamed(text: str, cuts: list[int]) -> str:
     """Feed a text in parts that are cut at these places."""
-    stream, places = PlanStream(), sorted({min(cut, len(text)) for cut in cuts})
-    parts = [text[begin:end] for begin, end in zip([0, *places], [*places, len(text)], strict=True)]
-    shown = "".join(map(stream.feed, parts))
+    stream = PlanStream()
+    shown = "".join(map(stream.feed, pieces(text, cuts)))
     assert shown == stream.shown
     return shown
 
