@@ -19,17 +19,9 @@ from contracts.tools.messages import LiveTool, RefusedTool, ToolSpec
 from contracts.wire.base import MAX_ARGUMENT_BYTES, HttpInput
 from runwire.plans import report
 from services.gateway.auth.caller import Caller
+from services.gateway.edge import routing
 from services.gateway.edge.request_body import read_json
-from services.gateway.edge.routing import (
-    RUN_HEADER,
-    Form,
-    RequestCaller,
-    address_of,
-    body_of,
-    json_response,
-    needs,
-    new_router,
-)
+from services.gateway.edge.routing import RequestCaller
 from services.gateway.errors import InvalidInput
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.accept import accept_call
@@ -45,23 +37,23 @@ GOES_ON: dict[int | str, dict[str, Any]] = {
 }
 _MAX_SMALL_PLAN_BYTES = 16 << 10
 """A smaller plan is checked in a thread, a larger one in a process of its own."""
-router = new_router()
+router = routing.new_router()
 
 
 @router.post(
     "/v1/tools/{name}/call",
     tags=["tools"],
-    dependencies=[needs("run")],
+    dependencies=[routing.needs("run")],
     response_model=RunStatus,
     responses=GOES_ON,
-    openapi_extra=body_of(CallInput, keyed=True, traced=True),
+    openapi_extra=routing.body_of(CallInput, keyed=True, traced=True),
 )
 async def call_tool(
     name: str,
     parts: GatewayParts,
     request: Request,
     caller: RequestCaller,
-    artifacts: Form = "values",
+    artifacts: routing.Form = "values",
     wait_s: Annotated[float | None, Query(ge=0, le=WAIT_S, description="for its end, at most; absent: 30")] = None,
 ) -> Response:
     """Call a tool, as a run without a model: checked, approved, recorded and paid for as a call of a model is.
@@ -70,12 +62,10 @@ async def call_tool(
     for a person, or has not ended after `wait_s`. A tool that is hidden from models needs the right `apply` too.
     """
     given = await read_json(request, CallInput, min(parts.settings.max_body_bytes, MAX_ARGUMENT_BYTES))
-    return await answer_of(
-        parts, request, caller, await called(parts, request, caller, name, given, wait_s=wait_s), artifacts
-    )
+    return await answer_to_call(parts, request, caller, name, given, wait_s=wait_s, artifacts=artifacts)
 
 
-async def called(
+async def answer_to_call(
     parts: Parts,
     request: Request,
     caller: Caller,
@@ -84,10 +74,11 @@ async def called(
     run: str | None = None,
     *,
     wait_s: float | None = None,
-) -> RunStatus:
-    """Return the status of a call once its run has ended or waits for a person, or after `wait_s`; None: `WAIT_S`.
+    artifacts: routing.Form = "values",
+) -> Response:
+    """Return the answer with the status of a call: 200 once its run has ended; 202 if it waits, or after `wait_s`.
 
-    `run`: its id, where the caller has made it. Raises what `accept_call` raises.
+    `run`: its id, where the caller has made it. `wait_s`: None: `WAIT_S`. Raises what `accept_call` raises.
     """
     with parts.streams.counted(caller.tenant):
         accepted = await accept_call(parts, request, caller, name, given, run)
@@ -96,17 +87,12 @@ async def called(
         with suppress(TimeoutError):
             async with asyncio.timeout(WAIT_S if wait_s is None else wait_s):
                 await parts.streams.while_connected(request.receive, ended, detail, caller, run_id=accepted.run)
-        return (await parts.runs.current(caller, accepted.run)).status()
-
-
-async def answer_of(
-    parts: Parts, request: Request, caller: Caller, status: RunStatus, artifacts: Form = "values"
-) -> Response:
-    """Return the answer with the status of a call: 200 if it has ended, else 202."""
-    parts.index.answered(caller.tenant, status.run_id, partial(parts.runs.current, caller, status.run_id))
+        status = (await parts.runs.current(caller, accepted.run)).status()
+    parts.index.answered(caller, accepted.run)
     status = await parts.inliner.shown(caller.tenant, status, artifacts)
-    answer = await json_response(status, request.headers, status=202 if status.ended_at is None else 200)
-    answer.headers.update({"Location": address_of(request, f"/v1/runs/{status.run_id}"), RUN_HEADER: status.run_id})
+    answer = await routing.json_response(status, request.headers, status=202 if status.ended_at is None else 200)
+    answer.headers["Location"] = routing.address_of(request, f"/v1/runs/{accepted.run}")
+    answer.headers[routing.RUN_HEADER] = accepted.run
     return answer
 
 
@@ -172,9 +158,9 @@ class PlanCheckInput(HttpInput):
 @router.post(
     "/v1/plans/check",
     tags=["plans"],
-    dependencies=[needs("run")],
+    dependencies=[routing.needs("run")],
     response_model=PlanReport,
-    openapi_extra=body_of(PlanCheckInput),
+    openapi_extra=routing.body_of(PlanCheckInput),
 )
 async def check_plan(parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
     """Say what is wrong with a plan, as a run would before its first call."""
@@ -187,7 +173,7 @@ async def check_plan(parts: GatewayParts, request: Request, caller: RequestCalle
             found = await (asyncio.to_thread(check) if is_small else asyncio.to_thread(run_check, check))
     except CheckTooCostly as error:
         raise InvalidInput("plan", f"its check was ended: {error}; make the plan smaller") from error
-    return await json_response(found, request.headers)
+    return await routing.json_response(found, request.headers)
 
 
 @router.get("/v1/tools", tags=["tools"])

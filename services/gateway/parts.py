@@ -104,7 +104,7 @@ def build_parts(settings: GatewaySettings, bus: Bus, tools: LiveTools) -> Parts:
         deletions=deletions,
         runs=runs,
         sessions=sessions,
-        index=Index(bus, sessions),
+        index=Index(bus, runs, sessions),
         artifacts=artifacts,
         access=access,
         inliner=Inliner(artifacts),

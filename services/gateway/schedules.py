@@ -41,18 +41,9 @@ from contracts.sessions.schedules import (
 from contracts.wire import keys, subjects
 from contracts.wire.names import InvalidName, new_id, own_session_id, started_run_id, unix_ms
 from services.gateway.auth.caller import Caller
+from services.gateway.edge import routing
 from services.gateway.edge.request_body import BodyLimit, parse, read_body, read_json
-from services.gateway.edge.routing import (
-    RUN_HEADER,
-    RequestCaller,
-    RequestIds,
-    address_of,
-    body_of,
-    idempotency_key,
-    json_answer,
-    needs,
-    new_router,
-)
+from services.gateway.edge.routing import RequestCaller
 from services.gateway.errors import IdempotencyConflict, InvalidInput, NotAllowed, NotFound, TooManySchedules, TryAgain
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.accept import accept_made, check_page, digest_of, encoded, run_request
@@ -82,7 +73,7 @@ DELIVERY = {
         {"name": name, "in": "header", "required": True, "schema": {"type": "string"}} for name in SIGNING_HEADERS
     ],
 }
-router = new_router("schedules")
+router = routing.new_router("schedules")
 
 
 class ScheduleList(BaseModel):
@@ -94,9 +85,9 @@ class ScheduleList(BaseModel):
 @router.post(
     "/v1/schedules",
     status_code=201,
-    dependencies=[needs("run")],
+    dependencies=[routing.needs("run")],
     response_model=ScheduleCreated,
-    openapi_extra=body_of(ScheduleInput, keyed=True),
+    openapi_extra=routing.body_of(ScheduleInput, keyed=True),
 )
 async def create_schedule(parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
     """Make a schedule, which starts runs at times, or a webhook, which starts one for each signed delivery.
@@ -105,7 +96,7 @@ async def create_schedule(parts: GatewayParts, request: Request, caller: Request
     """
     bucket, max_bytes = parts.entries, min(parts.settings.max_body_bytes, MAX_SCHEDULE_BYTES)
     given = await read_json(request, ScheduleInput, max_bytes)
-    key = idempotency_key(request)
+    key = routing.idempotency_key(request)
     schedule_id = caller.run_id_for_key(f"schedule\n{caller.key_id}\n{key}") if key else new_id()
     digest = digest_of(given.model_dump(mode="json", exclude_defaults=True))
     entry = keys.schedule_entry(caller.tenant, schedule_id)
@@ -129,7 +120,7 @@ async def create_schedule(parts: GatewayParts, request: Request, caller: Request
     await _notify(parts, schedule.tenant, schedule_id)
     logger.info("schedule_made", schedule_id=schedule_id, tenant=caller.tenant, key_id=caller.key_id)
     created = ScheduleCreated(**view_of(request, schedule).model_dump(), secret=secret)
-    return json_answer(created, 201, {"Location": address_of(request, f"/v1/schedules/{schedule_id}")})
+    return routing.json_answer(created, 201, {"Location": routing.address_of(request, f"/v1/schedules/{schedule_id}")})
 
 
 @router.get("/v1/schedules")
@@ -146,7 +137,9 @@ async def get_schedule(schedule_id: str, parts: GatewayParts, request: Request, 
     return view_of(request, (await _find(parts, caller, schedule_id))[1])
 
 
-@router.delete("/v1/schedules/{schedule_id}", status_code=204, dependencies=[needs("run")], response_class=Response)
+@router.delete(
+    "/v1/schedules/{schedule_id}", status_code=204, dependencies=[routing.needs("run")], response_class=Response
+)
 async def delete_schedule(schedule_id: str, parts: GatewayParts, caller: RequestCaller) -> None:
     """Delete a schedule or webhook. It starts no further run; those that it started go on."""
     key, schedule = await _find(parts, caller, schedule_id)
@@ -165,10 +158,10 @@ async def receive_delivery(schedule_id: str, parts: GatewayParts, request: Reque
     The same `webhook-id` always gives the same run. The body is data for the model: `llm_context.webhook`.
     """
     run, session_id = await deliver(parts, request, schedule_id)
-    url = address_of(request, f"/v1/runs/{run}")
+    url = routing.address_of(request, f"/v1/runs/{run}")
     urls = {"url": url, "events_url": f"{url}/events", "ticket_url": f"{url}/ticket"}
     answer = RunAccepted(run_id=run, session_id=session_id, **urls)
-    return json_answer(answer, 202, {"Location": url, RUN_HEADER: run})
+    return routing.json_answer(answer, 202, {"Location": url, routing.RUN_HEADER: run})
 
 
 async def _of_tenant(parts: Parts, tenant: str, at_least: int = 0) -> AsyncIterator[Schedule]:
@@ -198,7 +191,7 @@ async def _requested(parts: Parts, caller: Caller, schedule_id: str, run: RunInp
         raise InvalidInput(f"{_REQUEST}.images", "a schedule shows no images")
     try:
         check_page(parts.pages, run)
-        requested = run_request(caller, schedule_id, run, RequestIds(), [])
+        requested = run_request(caller, schedule_id, run, routing.RequestIds(), [])
         requested = requested.model_copy(update={"schedule_id": schedule_id})
         await parts.models.check_name(run.model)
     except (InvalidInput, NotAllowed) as problem:
@@ -240,7 +233,7 @@ def view_of(request: Request, schedule: Schedule, *, is_listed: bool = False) ->
         at=None if schedule.at is None else times.shown(schedule, schedule.at),
         time_zone=schedule.time_zone,
         missed=schedule.missed,
-        webhook_url=address_of(request, f"/v1/hooks/{schedule.schedule_id}") if _is_webhook(schedule) else None,
+        webhook_url=routing.address_of(request, f"/v1/hooks/{schedule.schedule_id}") if _is_webhook(schedule) else None,
         run=run,
         key_id=requested.key_id,
         user_id=requested.user_id,

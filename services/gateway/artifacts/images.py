@@ -113,9 +113,24 @@ class InputImages:
                     data = await asyncio.to_thread(_decoded, number, image.data or "")
                 else:
                     declared, name = ref.mime_type, image.filename or ref.filename
-                    data = await self._read(owner, number, ref)
+                    try:
+                        _, data = await self._artifacts.read(
+                            owner.caller.tenant, ref.artifact_id, limit=self._settings.max_image_bytes
+                        )
+                    except ArtifactNotFound as error:  # It has just been deleted.
+                        raise _unknown(number) from error
                 clean = await self._clean(number, data, declared)
-                ref = await self._put(owner, number, clean, declared, name)
+                digest = await asyncio.to_thread(hashlib.sha256, clean)
+                ref = await self._artifacts.put(
+                    owner.caller.tenant,
+                    clean,
+                    session=owner.session,
+                    run=owner.run,
+                    namespace=INPUT_IMAGE,
+                    filename=name,
+                    mime_type=declared,
+                    artifact_id=image_id(owner.run, number, digest.hexdigest()),
+                )
         logger.debug("image_taken", run_id=owner.run, number=number, image=f"<image {ref.mime_type} {ref.size} bytes>")
         return ImageRef(
             artifact_id=ref.artifact_id,
@@ -123,15 +138,6 @@ class InputImages:
             filename=ref.filename,
             detail=image.detail,
         )
-
-    async def _read(self, owner: _Owner, number: int, ref: ArtifactRef) -> bytes:
-        try:
-            found = await self._artifacts.read(
-                owner.caller.tenant, ref.artifact_id, limit=self._settings.max_image_bytes
-            )
-        except ArtifactNotFound as error:  # It has just been deleted.
-            raise _unknown(number) from error
-        return found[1]
 
     async def _clean(self, number: int, data: bytes, declared: str) -> bytes:
         kind = image_type(data)
@@ -149,19 +155,6 @@ class InputImages:
             if failure.retryable:
                 raise TryAgain("The gateway cannot start a process for the image.") from None
             raise Problem from None
-
-    async def _put(self, owner: _Owner, number: int, clean: bytes, kind: str, name: str | None) -> ArtifactRef:
-        digest = await asyncio.to_thread(hashlib.sha256, clean)
-        return await self._artifacts.put(
-            owner.caller.tenant,
-            clean,
-            session=owner.session,
-            run=owner.run,
-            namespace=INPUT_IMAGE,
-            filename=name,
-            mime_type=kind,
-            artifact_id=image_id(owner.run, number, digest.hexdigest()),
-        )
 
 
 def _unknown(number: int) -> InvalidInput:

@@ -3,19 +3,13 @@
 from typing import Annotated, Any, Unpack
 
 from fastapi import Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from contracts.artifacts import INPUT_IMAGE, ArtifactRef, StoredArtifact
-from services.gateway.artifacts.transfers import (
-    headers_of,
-    is_compressed,
-    matching_etag,
-    range_of,
-    read_upload,
-    streamed,
-)
+from services.gateway.artifacts import transfers
 from services.gateway.auth.caller import Caller
-from services.gateway.edge.routing import RequestCaller, address_of, needs, new_router
+from services.gateway.edge.routing import RequestCaller, address_of, gzipped, needs, new_router
 from services.gateway.errors import BodyTooLarge, InvalidInput
 from services.gateway.parts import GatewayParts, Parts
 from services.shared.artifacts.client import Wanted
@@ -84,16 +78,19 @@ router = new_router("artifacts")
 async def get_artifact(artifact_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> Response:
     """Fetch an artifact, or a range of it."""
     ref = (await parts.access.get(caller, artifact_id)).ref
-    etag = matching_etag(request.headers, ref)
+    etag = transfers.matching_etag(request.headers, ref)
     if etag is not None:
-        headers = {name: value for name, value in headers_of(ref).items() if not name.startswith("Content-L")}
+        headers = {name: value for name, value in transfers.headers_of(ref).items() if not name.startswith("Content-L")}
         return Response(status_code=304, headers={**headers, "ETag": etag})
-    part = range_of(request.headers, ref)
+    part = transfers.range_of(request.headers, ref)
     if request.method == "HEAD":
-        return Response(status_code=200 if part is None else 206, headers=headers_of(ref, part))
+        return Response(status_code=200 if part is None else 206, headers=transfers.headers_of(ref, part))
     offset, length = (part.offset, part.length) if part else (0, None)
     download = await parts.artifacts.get(caller.tenant, artifact_id, offset=offset, length=length)
-    return streamed(download, part, compressed=is_compressed(request.headers, ref, part))
+    compressed = transfers.is_compressed(request.headers, ref, part)
+    chunks, headers = download.chunks(), transfers.headers_of(download.ref, part, compressed=compressed)
+    # A failure in its middle closes the connection.
+    return StreamingResponse(gzipped(chunks) if compressed else chunks, 200 if part is None else 206, headers)
 
 
 @router.post(
@@ -115,7 +112,7 @@ async def upload_artifact(
         )
     if session_id is not None:
         await parts.sessions.find_for(caller, session_id)
-    async with read_upload(request, parts.settings.max_upload_bytes) as file:
+    async with transfers.read_upload(request, parts.settings.max_upload_bytes) as file:
         try:
             ref = await parts.artifacts.put(
                 caller.tenant,

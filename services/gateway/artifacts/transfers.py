@@ -16,15 +16,13 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from fastapi import Request
-from fastapi.responses import StreamingResponse
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from contracts.artifacts import ArtifactRef
 from services.gateway.edge.request_body import check_encoding
-from services.gateway.edge.routing import accepts_gzip, gzipped
+from services.gateway.edge.routing import accepts_gzip
 from services.gateway.errors import BodyTooLarge, BodyTooSlow, InvalidInput, RangeNotSatisfiable
-from services.shared.artifacts.client import Download
 
 _RASTER = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII | re.IGNORECASE)
@@ -114,16 +112,6 @@ def headers_of(ref: ArtifactRef, part: ByteRange | None = None, *, compressed: b
     if part is not None:
         found["Content-Range"] = f"bytes {part.offset}-{part.offset + part.length - 1}/{ref.size}"
     return found
-
-
-def streamed(download: Download, part: ByteRange | None, *, compressed: bool) -> StreamingResponse:
-    """Return the response that passes on a download. A failure in its middle closes the connection."""
-    chunks = download.chunks()
-    return StreamingResponse(
-        gzipped(chunks) if compressed else chunks,
-        200 if part is None else 206,
-        headers_of(download.ref, part, compressed=compressed),
-    )
 
 
 def disposition(kind: str, name: str) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -79,7 +78,17 @@ async def add_input(run_id: str, parts: GatewayParts, request: Request, caller: 
 
     With an `Idempotency-Key` a repeated input counts once.
     """
-    found, message = await _input(parts, request, caller, run_id)
+    async with parts.bodies.read(request, InputInput) as added:
+        found = await parts.runs.get_to_change(caller, run_id)
+        message = InputRequested(
+            id=_request_id(request, caller, run_id, "input"),
+            text=added.text,
+            redirect=added.redirect,
+            images=await _stored(parts, request, found, caller, added.images),
+            by=caller.key_id,
+            user_id=caller.user_id,
+        )
+    del added  # With the bytes of its images, before a planner is waited for.
     answer = await _answered(parts, request, found, caller, message)
     return json_answer(InputAccepted(run_id=run_id, input_id=message.id), 202 if answer is None else 200)
 
@@ -118,20 +127,6 @@ async def _decision(
             return found, message
     images = await _stored(parts, request, found, caller, decision.images)
     return found, message.model_copy(update={"images": images})
-
-
-async def _input(parts: Parts, request: Request, caller: Caller, run_id: str) -> tuple[StoredRun, InputRequested]:
-    async with parts.bodies.read(request, InputInput) as added:
-        found = await parts.runs.get_to_change(caller, run_id)
-        message = InputRequested(
-            id=_request_id(request, caller, run_id, "input"),
-            text=added.text,
-            redirect=added.redirect,
-            by=caller.key_id,
-            user_id=caller.user_id,
-        )
-        images = await _stored(parts, request, found, caller, added.images)
-        return found, message.model_copy(update={"images": images})
 
 
 def _request_id(request: Request, caller: Caller, run: str, kind: str) -> str:
@@ -180,7 +175,7 @@ async def _answered(
         return answer
     asked = ask(parts, caller.tenant, found.run_id, message)
     answer = await parts.streams.while_connected(request.receive, asked, STOPPING)
-    parts.index.answered(caller.tenant, found.run_id, partial(parts.runs.current, caller, found.run_id))
+    parts.index.answered(caller, found.run_id)
     if answer is None or answer.is_repeated:
         answer = await _recorded(parts, caller.tenant, found.run_id, message) or answer
     if answer is not None and answer.code is not None:

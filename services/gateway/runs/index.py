@@ -33,7 +33,7 @@ from contracts.wire.subject import Subject
 from contracts.wire.subjects import bucket_stream
 from services.gateway.auth.caller import Caller
 from services.gateway.errors import InvalidInput, Problem
-from services.gateway.runs.reader import StoredRun
+from services.gateway.runs.reader import RunReader
 from services.gateway.sessions.reader import SessionReader
 from services.messaging.connection import Bus, unix_seconds
 from services.messaging.errors import BusError
@@ -65,16 +65,15 @@ _ROWS: dict[type[BaseModel], Subject] = {RunStatus: keys.run_entry, SessionEntry
 
 Listed = TypeVar("Listed", bound=RunStatus | SessionEntry)
 Wanted = str | tuple[str, ...]
-Answered = Callable[[], Awaitable[StoredRun]]
-_Read = tuple[float, Answered]
-_Known = dict[tuple[type[BaseModel], str], _Read]
+_Answered = tuple[float, Caller]
+_Known = dict[tuple[type[BaseModel], str], _Answered]
 
 
 class Index:
-    """Reads the index. `sessions`: their logs."""
+    """Reads the index. `runs` and `sessions`: their logs."""
 
-    def __init__(self, bus: Bus, sessions: SessionReader) -> None:
-        self._bus, self._sessions = bus, sessions
+    def __init__(self, bus: Bus, runs: RunReader, sessions: SessionReader) -> None:
+        self._bus, self._runs, self._sessions = bus, runs, sessions
         self._bucket = Bucket(bus, keys.RUNS_BUCKET, attempts=2)
         self._known = sqlite3.connect("")
         """The entries of the sequences from `_begin` to `_end`. Texts are hashes here, which keeps rows short."""
@@ -86,7 +85,7 @@ class Index:
         """No key from this one on is missing."""
         self._reading = asyncio.Lock()
         self._answered: dict[str, _Known] = {}
-        """Tenant -> what to list, and a run that an answer has named a moment ago: until when, and how it is read."""
+        """Tenant -> what to list, and a run that an answer has named a moment ago: until when, and to whom."""
         bus.on_reconnect.append(self._forget)
 
     async def page(
@@ -106,7 +105,7 @@ class Index:
         budget = MAX_ENTRIES_READ
         known = self._answered.get(caller.tenant, {})
         answered = [each for each in known.items() if each[0][0] is kind]
-        await asyncio.gather(*(self._caught_up(caller.tenant, known, *each) for each in answered))
+        await asyncio.gather(*(self._caught_up(known, *each) for each in answered))
         await self._catch_up()
         while before is not None and len(found) < limit:
             missing, complete_from = limit - len(found), self._complete_from
@@ -123,25 +122,25 @@ class Index:
                 break
         return found, base64.urlsafe_b64encode(before).decode().rstrip("=") if before else None
 
-    def answered(self, tenant: str, run: str, read: Answered) -> None:
-        """Have the next lists of this process show a run as an answer has. `read` returns the run as its log has it."""
-        known = self._answered.setdefault(tenant, {})
+    def answered(self, caller: Caller, run: str) -> None:
+        """Have the next lists of this process show a run as an answer to the caller has."""
+        known = self._answered.setdefault(caller.tenant, {})
         for kind in _ROWS:
             known.pop((kind, run), None)
-            known[kind, run] = asyncio.get_running_loop().time() + _MAX_LAG_S, read
+            known[kind, run] = asyncio.get_running_loop().time() + _MAX_LAG_S, caller
         while len(known) > _MAX_ANSWERED * len(_ROWS):
             del known[next(iter(known))]
 
-    async def _caught_up(self, tenant: str, known: _Known, key: tuple[type[BaseModel], str], found: _Read) -> None:
+    async def _caught_up(self, known: _Known, key: tuple[type[BaseModel], str], found: _Answered) -> None:
         """Return once lists show a run of `known`, then forget it: until then others' lists wait too."""
-        until, read = found
+        until, caller = found
         with suppress(BusError, Problem):
             if until > asyncio.get_running_loop().time():
-                status = (await read()).status()
+                status = (await self._runs.current(caller, key[1])).status()
                 if key[0] is RunStatus:
-                    await self.follows(tenant, status.requested_at, status)
+                    await self.follows(caller.tenant, status.requested_at, status)
                 elif status.session_id is not None:
-                    await _until(partial(self._has_session, tenant, status.session_id, status))
+                    await _until(partial(self._has_session, caller.tenant, status.session_id, status))
         if known.get(key) is found:
             del known[key]
 

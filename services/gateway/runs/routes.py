@@ -4,7 +4,6 @@ For people who build: what lies behind the events of a run, its records and the 
 """
 
 import asyncio
-from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import Header, Query, Request, Response
@@ -16,20 +15,9 @@ from contracts.runs.payload import FinalPayload, Reason
 from contracts.runs.requests import WAITS, LimitsInput, RunAccepted, RunInput, RunStatus, State, Waits
 from contracts.wire import subjects
 from contracts.wire.base import HttpInput
+from services.gateway.edge import routing
 from services.gateway.edge.request_body import read_json
-from services.gateway.edge.routing import (
-    RUN_HEADER,
-    Filter,
-    Form,
-    RequestCaller,
-    accepts_events,
-    address_of,
-    body_of,
-    idempotency_key,
-    json_response,
-    needs,
-    new_router,
-)
+from services.gateway.edge.routing import RequestCaller
 from services.gateway.errors import NotFound, NotRunning, Problem, TryAgain
 from services.gateway.parts import GatewayParts
 from services.gateway.protocols.events.routes import EVENT_ID, run_at, run_events
@@ -44,7 +32,7 @@ from .index import PAGE_CURSOR, Wanted
 
 PROMPT_WAIT_S = 15.0
 
-router = new_router("runs")
+router = routing.new_router("runs")
 
 
 class CancelInput(HttpInput):
@@ -79,29 +67,29 @@ class RunPage(BaseModel):
 @router.post(
     "/v1/runs",
     status_code=202,
-    dependencies=[needs("run")],
+    dependencies=[routing.needs("run")],
     response_model=RunAccepted,
     responses={200: EVENT_STREAM},
-    openapi_extra=body_of(RunInput, keyed=True, traced=True),
+    openapi_extra=routing.body_of(RunInput, keyed=True, traced=True),
 )
 async def create_run(
     parts: GatewayParts,
     request: Request,
     caller: RequestCaller,
     last_event_id: Annotated[str | None, Header(json_schema_extra=EVENT_ID)] = None,
-    artifacts: Form = "values",
+    artifacts: routing.Form = "values",
 ) -> Response:
     """Start a run. With `Accept: text/event-stream` the answer is its event stream.
 
     With an `Idempotency-Key` header the same key and body always give the same run. With `Last-Event-ID` no run is
     started: the answer continues the run that this event belongs to, whose body it repeats.
     """
-    is_streamed = accepts_events(request)
+    is_streamed = routing.accepts_events(request)
     if is_streamed:
         parts.streams.check(caller.tenant)
     resumed = await run_at(parts, caller, last_event_id) if last_event_id else None
     accepted = await accept(parts, request, caller, RunInput, is_followed=is_streamed, resumed=resumed)
-    run, url = accepted.run, address_of(request, f"/v1/runs/{accepted.run}")
+    run, url = accepted.run, routing.address_of(request, f"/v1/runs/{accepted.run}")
     if is_streamed and resumed:
         return await run_events(run, parts, caller, last_event_id, None, artifacts)
     if is_streamed:
@@ -111,7 +99,7 @@ async def create_run(
         return stream
     urls = {"url": url, "events_url": f"{url}/events", "ticket_url": f"{url}/ticket"}
     answer = RunAccepted(run_id=run, session_id=accepted.session_id, **urls)
-    return Response(answer.model_dump_json(), 202, {"Location": url, RUN_HEADER: run}, "application/json")
+    return Response(answer.model_dump_json(), 202, {"Location": url, routing.RUN_HEADER: run}, "application/json")
 
 
 @router.get("/v1/runs", response_model=RunPage)
@@ -122,9 +110,9 @@ async def list_runs(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
     status: Literal[State, Waits] | None = None,
-    session_id: Filter = None,
-    user_id: Filter = None,
-    agent: Filter = None,
+    session_id: routing.Filter = None,
+    user_id: routing.Filter = None,
+    agent: routing.Filter = None,
     *,
     waits: bool = False,
 ) -> Response:
@@ -138,27 +126,27 @@ async def list_runs(
     if waits:
         found = await asyncio.gather(*(parts.runs.find(caller.tenant, run.run_id) for run in runs))
         runs = [run for each in found if each is not None and ((run := each.status()).pauses or run.paused)]
-    return await json_response(RunPage(runs=runs, next_cursor=next_cursor), request.headers)
+    return await routing.json_response(RunPage(runs=runs, next_cursor=next_cursor), request.headers)
 
 
 @router.get("/v1/runs/{run_id}", response_model=RunStatus)
 async def get_run(
-    run_id: str, parts: GatewayParts, request: Request, caller: RequestCaller, artifacts: Form = "values"
+    run_id: str, parts: GatewayParts, request: Request, caller: RequestCaller, artifacts: routing.Form = "values"
 ) -> Response:
     """Return the status of a run, and its result once it has ended.
 
     The result contains JSON artifacts up to 1 MiB as values, or all artifacts as references.
     """
     status = (await parts.runs.get(caller, run_id)).status()
-    return await json_response(await parts.inliner.shown(caller.tenant, status, artifacts), request.headers)
+    return await routing.json_response(await parts.inliner.shown(caller.tenant, status, artifacts), request.headers)
 
 
 @router.post(
     "/v1/runs/{run_id}/cancel",
     status_code=202,
-    dependencies=[needs("run")],
+    dependencies=[routing.needs("run")],
     responses={200: {"model": RunStatus, "description": "The run had ended before."}},
-    openapi_extra=body_of(CancelInput, optional=True),
+    openapi_extra=routing.body_of(CancelInput, optional=True),
 )
 async def cancel_run(
     run_id: str, parts: GatewayParts, request: Request, response: Response, caller: RequestCaller
@@ -173,7 +161,7 @@ async def cancel_run(
     return found.status()
 
 
-@router.delete("/v1/runs/{run_id}", status_code=202, dependencies=[needs("run")], response_class=Response)
+@router.delete("/v1/runs/{run_id}", status_code=202, dependencies=[routing.needs("run")], response_class=Response)
 async def delete_run(run_id: str, parts: GatewayParts, caller: RequestCaller) -> None:
     """Delete a run with its events, artifacts and images.
 
@@ -187,8 +175,8 @@ async def delete_run(run_id: str, parts: GatewayParts, caller: RequestCaller) ->
 @router.post(
     "/v1/runs/{run_id}/top-up",
     status_code=202,
-    dependencies=[needs("run")],
-    openapi_extra=body_of(TopUpInput, keyed=True),
+    dependencies=[routing.needs("run")],
+    openapi_extra=routing.body_of(TopUpInput, keyed=True),
 )
 async def top_up_run(run_id: str, parts: GatewayParts, request: Request, caller: RequestCaller) -> RunStatus:
     """Let a run spend more, counted from now on.
@@ -196,7 +184,7 @@ async def top_up_run(run_id: str, parts: GatewayParts, request: Request, caller:
     One that waits for it goes on. With an `Idempotency-Key` the same request counts once.
     """
     given = await read_json(request, TopUpInput, parts.settings.max_body_bytes)
-    key = idempotency_key(request)
+    key = routing.idempotency_key(request)
     found = await parts.runs.get_to_change(caller, run_id)
     if found.has_ended or found.first is None:
         raise NotRunning
@@ -204,7 +192,7 @@ async def top_up_run(run_id: str, parts: GatewayParts, request: Request, caller:
     return found.status()
 
 
-inside_router = new_router("runs")
+inside_router = routing.new_router("runs")
 
 
 class RecordHead(BaseModel):
@@ -250,7 +238,7 @@ async def list_records(
     return RecordHeads(records=sorted(heads, key=lambda head: head.sequence)[:limit])
 
 
-@inside_router.get("/v1/runs/{run_id}/prompt", dependencies=[needs("operate")], response_model=Prompt)
+@inside_router.get("/v1/runs/{run_id}/prompt", dependencies=[routing.needs("operate")], response_model=Prompt)
 async def get_prompt(
     run_id: str,
     parts: GatewayParts,
@@ -272,13 +260,13 @@ async def get_prompt(
         raise TryAgain("No planner answers.") from error
     rendered = PromptRendered.model_validate_json(answer.data)
     if rendered.prompt is not None:
-        return await json_response(rendered.prompt, request.headers)
+        return await routing.json_response(rendered.prompt, request.headers)
     if rendered.problem == "too_large":
         raise Problem.other(502, "result_too_large", "The prompt is larger than a message of this NATS server.")
     raise NotFound("The log of this run has no such model call; its events `asked` name them.")
 
 
-chat_router = new_router("compatibility")
+chat_router = routing.new_router("compatibility")
 
 
 class ChatInput(RunInput):
@@ -310,12 +298,14 @@ class ChatWaiting(BaseModel):
 
 @chat_router.post(
     "/chat",
-    dependencies=[needs("run")],
+    dependencies=[routing.needs("run")],
     response_model=ChatAnswer,
     responses={202: {"model": ChatWaiting, "description": "The run waits for a person."}},
-    openapi_extra=body_of(ChatInput, keyed=True, traced=True),
+    openapi_extra=routing.body_of(ChatInput, keyed=True, traced=True),
 )
-async def chat(parts: GatewayParts, request: Request, caller: RequestCaller, artifacts: Form = "values") -> Response:
+async def chat(
+    parts: GatewayParts, request: Request, caller: RequestCaller, artifacts: routing.Form = "values"
+) -> Response:
     """Start a run and wait for its end, however it ends. A client that disconnects does not cancel it.
 
     202 when the run does nothing but wait for a person.
@@ -327,10 +317,10 @@ async def chat(parts: GatewayParts, request: Request, caller: RequestCaller, art
         found = await parts.streams.while_connected(request.receive, result, detail, caller, run_id=accepted.run)
     shown = parts.inliner.shown(caller.tenant, found, artifacts)
     found, _ = await asyncio.gather(shown, parts.index.follows(caller.tenant, accepted.requested_at, found))
-    parts.index.answered(caller.tenant, accepted.run, partial(parts.runs.current, caller, accepted.run))
+    parts.index.answered(caller, accepted.run)
     ids = {"run_id": accepted.run, "session_id": accepted.session_id}
     if found.payload is None:
         waiting = ChatWaiting(**ids, pauses=found.pauses, paused=found.paused)
-        return await json_response(waiting, request.headers, status=202)
+        return await routing.json_response(waiting, request.headers, status=202)
     ended = found.model_dump(include={"status", "reason", "code"})
-    return await json_response(ChatAnswer(**ids, **ended, payload=found.payload), request.headers)
+    return await routing.json_response(ChatAnswer(**ids, **ended, payload=found.payload), request.headers)

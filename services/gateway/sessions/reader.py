@@ -5,8 +5,6 @@ A run that was requested without a session is found as the session `run-<its id>
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 from contracts.runs.pauses import OpenPause
@@ -60,16 +58,7 @@ class SessionReader:
         leader of the stream has is read.
         """
         log = subjects.session_log(tenant, keys.session_key(session_id))
-        async with self._alone(log):
-            session = await self._read(log, from_replica=from_replica, is_current=is_current)
-        return session if session is not None and session.exists else None
-
-    @asynccontextmanager
-    async def _alone(self, log: str) -> AsyncIterator[None]:
-        """Read a log one after another, so that each reads and folds only what is new since the one before.
-
-        Raises Unavailable when those before take too long.
-        """
+        # One after another, so that each reads and folds only what is new since the one before.
         lock = self._reading.setdefault(log, asyncio.Lock())
         try:
             async with asyncio.timeout(_MAX_WAIT_S):
@@ -77,9 +66,10 @@ class SessionReader:
         except TimeoutError as error:
             raise Unavailable("reads of the session's log take too long") from error
         try:
-            yield
+            session = await self._read(log, from_replica=from_replica, is_current=is_current)
         finally:
             lock.release()
+        return session if session is not None and session.exists else None
 
     async def _read(self, log: str, *, from_replica: bool, is_current: bool) -> Session | None:
         reader, now = await self._bus.reader(subjects.SESSIONS), unix_ms()

@@ -19,17 +19,9 @@ from contracts.wire import keys, subjects
 from contracts.wire.base import HttpInput
 from contracts.wire.names import new_id, own_session_id, run_of_own_session
 from services.gateway.auth.caller import Caller, Right
+from services.gateway.edge import routing
 from services.gateway.edge.request_body import read_json
-from services.gateway.edge.routing import (
-    Filter,
-    RequestCaller,
-    SessionRoute,
-    body_of,
-    idempotency_key,
-    json_response,
-    needs,
-    new_router,
-)
+from services.gateway.edge.routing import RequestCaller
 from services.gateway.errors import InvalidInput, NotFound, RefusedByPlanner, SessionDeleting
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs import messages
@@ -44,7 +36,7 @@ logger = structlog.get_logger(__name__)
 ToSession = (
     records.SessionContextRequested | records.SessionDeletionRequested | SessionTaskControl | SessionProposalControl
 )
-router = new_router("sessions", SessionRoute)
+router = routing.new_router("sessions", routing.SessionRoute)
 
 
 class SessionPage(BaseModel):
@@ -61,14 +53,14 @@ async def list_sessions(
     caller: RequestCaller,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     cursor: Annotated[str | None, Query(max_length=100, pattern=PAGE_CURSOR)] = None,
-    user_id: Filter = None,
+    user_id: routing.Filter = None,
 ) -> Response:
     """List sessions, newest first. Runs without a session are in the list of runs only.
 
     With a filter a page may be short: go on while there is a `next_cursor`.
     """
     sessions, next_cursor = await parts.index.page(SessionEntry, caller, limit, cursor, user_id=user_id)
-    return await json_response(SessionPage(sessions=sessions, next_cursor=next_cursor), request.headers)
+    return await routing.json_response(SessionPage(sessions=sessions, next_cursor=next_cursor), request.headers)
 
 
 @router.get("/v1/sessions/{session_id}", response_model=SessionStatus)
@@ -77,10 +69,12 @@ async def get_session(session_id: str, parts: GatewayParts, request: Request, ca
 
     A run that was requested without a session is the only one of the session `run-<its id>`.
     """
-    return await json_response(await parts.sessions.status(caller, session_id), request.headers)
+    return await routing.json_response(await parts.sessions.status(caller, session_id), request.headers)
 
 
-@router.delete("/v1/sessions/{session_id}", status_code=202, dependencies=[needs("run")], response_class=Response)
+@router.delete(
+    "/v1/sessions/{session_id}", status_code=202, dependencies=[routing.needs("run")], response_class=Response
+)
 async def delete_session(session_id: str, parts: GatewayParts, caller: RequestCaller) -> None:
     """Delete a session with its runs and artifacts. Open runs are cancelled first."""
     session = await parts.sessions.get_to_change(caller, session_id)
@@ -95,10 +89,10 @@ async def delete_session(session_id: str, parts: GatewayParts, caller: RequestCa
 @router.put(
     "/v1/sessions/{session_id}/context",
     status_code=204,
-    dependencies=[needs("run")],
+    dependencies=[routing.needs("run")],
     response_class=Response,
     responses={202: {"description": "It will be set; it is not yet."}},
-    openapi_extra=body_of(SessionContextInput),
+    openapi_extra=routing.body_of(SessionContextInput),
 )
 async def set_context(
     session_id: str, parts: GatewayParts, request: Request, response: Response, caller: RequestCaller
@@ -149,7 +143,7 @@ OfSession = Annotated[
 _NOT_FOUND = frozenset({"task_not_found", "group_not_found"})
 _VIEWS: dict[str, type[TaskView | GroupView]] = {"task": TaskView, "group": GroupView}
 
-task_router = new_router("tasks")
+task_router = routing.new_router("tasks")
 
 
 class TaskChangeInput(HttpInput):
@@ -180,7 +174,7 @@ async def list_tasks(
     session = await parts.sessions.get(caller, session_id)
     tasks = [each for each in session.background.tasks.values() if status in {None, each.status}]
     shown = TaskList(tasks=[task_view(session, each, with_result=False) for each in tasks])
-    return await json_response(shown, request.headers)
+    return await routing.json_response(shown, request.headers)
 
 
 @task_router.get("/v1/tasks/{task_id}", response_model=TaskView)
@@ -194,7 +188,7 @@ async def get_task(
         run = await parts.runs.find(caller.tenant, task_id)
         payload = run.status().payload if run is not None else None
         view = view.model_copy(update={"result": payload.raw_answer}) if payload is not None else view
-    return await json_response(view, request.headers)
+    return await routing.json_response(view, request.headers)
 
 
 @task_router.get("/v1/groups", response_model=GroupList)
@@ -202,7 +196,7 @@ async def list_groups(session_id: SessionId, parts: GatewayParts, request: Reque
     """List the groups of a session, oldest first: all that have not ended, and the newest others."""
     session = await parts.sessions.get(caller, session_id)
     shown = GroupList(groups=[group_view(session, each) for each in shown_groups(session)])
-    return await json_response(shown, request.headers)
+    return await routing.json_response(shown, request.headers)
 
 
 @task_router.get("/v1/groups/{group_id}", response_model=GroupView)
@@ -211,7 +205,7 @@ async def get_group(
 ) -> Response:
     """Return a group of tasks."""
     session = await _session_of(parts, caller, group_id, session_id)
-    return await json_response(_shown(session, "group", group_id), request.headers)
+    return await routing.json_response(_shown(session, "group", group_id), request.headers)
 
 
 def _add_change(noun: str, action: TaskControlAction, right: Right, does: str) -> None:
@@ -227,11 +221,11 @@ def _add_change(noun: str, action: TaskControlAction, right: Right, does: str) -
         session = await _session_of(parts, caller, subject_id, session_id)
         view = _shown(session, noun, subject_id)
         await parts.sessions.check_change(caller, view.tasks if isinstance(view, GroupView) else [subject_id])
-        key = idempotency_key(request)
+        key = routing.idempotency_key(request)
         request_id = caller.run_id_for_key(f"{action} {noun} {subject_id}\n{key}") if key else new_id()
         wanted = SessionTaskControl.model_validate({"id": request_id, "action": action, f"{noun}_id": subject_id})
         session, status = await _changed(parts, request, caller, session, wanted)
-        return await json_response(_shown(session, noun, subject_id), request.headers, status)
+        return await routing.json_response(_shown(session, noun, subject_id), request.headers, status)
 
     view = _VIEWS[noun]
     more: dict[str, Any] = {"response_model": view, "responses": {202: {"model": view, "description": LATER}}}
@@ -239,8 +233,8 @@ def _add_change(noun: str, action: TaskControlAction, right: Right, does: str) -
         f"/v1/{noun}s/{{{noun}_id}}/{action}",
         name=f"{action}_{noun}",
         description=does,
-        dependencies=[needs(right)],
-        openapi_extra=body_of(TaskChangeInput, keyed=True, optional=True),
+        dependencies=[routing.needs(right)],
+        openapi_extra=routing.body_of(TaskChangeInput, keyed=True, optional=True),
         **more,
     )(change)
 

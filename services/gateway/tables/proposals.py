@@ -23,19 +23,11 @@ from contracts.wire import keys, subjects
 from contracts.wire.base import MAX_HTTP_INLINE_BYTES
 from contracts.wire.faults import Fault
 from contracts.wire.names import InvalidName, apply_run_id, checked_id
+from services.gateway import errors
 from services.gateway.auth.caller import Caller
 from services.gateway.catalogue import WAIT_S
 from services.gateway.edge.request_body import BodyLimit, read_body, read_json
 from services.gateway.edge.routing import RequestCaller, body_of, json_response, needs, new_router, request_ids
-from services.gateway.errors import (
-    InvalidInput,
-    NotAllowed,
-    NotFound,
-    ProposalGone,
-    RefusedByPlanner,
-    ToolFailed,
-    TryAgain,
-)
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.runs.accept import call_request, encoded
 from services.gateway.runs.control import STOPPING
@@ -100,7 +92,7 @@ async def find(parts: Parts, caller: Caller, proposal_id: str) -> Found:
     try:
         pattern = keys.proposal_entry.pattern(tenant=caller.tenant, proposal=checked_id(proposal_id))
     except InvalidName as error:
-        raise NotFound from error
+        raise errors.NotFound from error
     for key in await parts.entries.keys(pattern):
         run = await parts.runs.get(caller, keys.proposal_entry.parsed(key)[2])
         of_run = await parts.runs.facts_of(caller.tenant, run.run_id)
@@ -109,7 +101,7 @@ async def find(parts: Parts, caller: Caller, proposal_id: str) -> Found:
             continue
         data = await _data(parts, caller, of_id[0])
         return Found(run, of_id[0], data, await _proposal(parts, caller, run, of_id[0]))
-    raise NotFound
+    raise errors.NotFound
 
 
 async def _data(parts: Parts, caller: Caller, event: PayloadProposed) -> dict[str, Any]:
@@ -119,7 +111,7 @@ async def _data(parts: Parts, caller: Caller, event: PayloadProposed) -> dict[st
         _, body = await parts.artifacts.read(caller.tenant, event.stored.artifact_id, limit=MAX_HTTP_INLINE_BYTES)
         found: dict[str, Any] = exact_json.loads(body)[0]
     except (ArtifactFailed, ValueError) as error:
-        raise ProposalGone from error
+        raise errors.ProposalGone from error
     return found
 
 
@@ -133,7 +125,7 @@ async def _proposal(parts: Parts, caller: Caller, run: StoredRun, event: Payload
     if session is not None and (known := session.proposals.get(event.payload_id)) is not None:
         return known
     if session is not None and run.has_ended and not session.is_open(run.run_id):
-        raise ProposalGone
+        raise errors.ProposalGone
     # The session has not heard of the end of the turn yet.
     return Proposal(
         payload_id=event.payload_id, run=run.run_id, kind=event.kind, summary=event.summary, state="pending"
@@ -178,9 +170,9 @@ async def _expected(parts: Parts, request: Request, caller: Caller, found: Found
     try:
         arguments = found.arguments(numbers, with_samples=False)
         return outcomes_of(await read_tool(parts, request, caller, facts.CHECK_TOOL, arguments))
-    except (NotAllowed, TryAgain):
+    except (errors.NotAllowed, errors.TryAgain):
         return []
-    except ToolFailed as refused:
+    except errors.ToolFailed as refused:
         if refused.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return []
         why = {"status": "failed", "code": refused.code, "reason": refused.detail}  # The table is gone, for instance.
@@ -238,7 +230,7 @@ async def _read_or_none(parts: Parts, request: Request, caller: Caller, tool: st
     """Return what a tool of the tables returns; None if it cannot be read now, so that the proposal is shown still."""
     try:
         return await read_tool(parts, request, caller, tool, args)
-    except (NotAllowed, ToolFailed, TryAgain):
+    except (errors.NotAllowed, errors.ToolFailed, errors.TryAgain):
         return None
 
 
@@ -287,7 +279,9 @@ async def _decided(
     """Have a proposal applied as `given`, or dismissed, and return it as it is then."""
     caller.check_change(found.run.request())
     if not found.run.has_ended:
-        raise RefusedByPlanner("proposal_open", "The turn that makes this proposal has not ended.", state="pending")
+        raise errors.RefusedByPlanner(
+            "proposal_open", "The turn that makes this proposal has not ended.", state="pending"
+        )
     if given is not None:
         caller.check_tool(facts.APPLY_TOOL, "tool")
         await parts.budgets.check(caller)
@@ -303,9 +297,9 @@ def _choice(found: Found, given: facts.ProposalInput) -> facts.ProposalApplying:
     every = [*range(len(found.operations))]
     chosen = every if given.operations is None else sorted({*given.operations})
     if not {*chosen} <= {*every}:
-        raise InvalidInput("operations", f"the proposal has operations 0 to {len(every) - 1}")
+        raise errors.InvalidInput("operations", f"the proposal has operations 0 to {len(every) - 1}")
     if facts.APPLICABLE[found.event.kind] == "schema" and chosen != every:
-        raise InvalidInput("operations", "a change of columns is applied as a whole: leave it out")
+        raise errors.InvalidInput("operations", "a change of columns is applied as a whole: leave it out")
     return facts.ProposalApplying(
         proposal_id=found.event.payload_id,
         operations=chosen,
@@ -346,7 +340,7 @@ def _is_over(found: Found, choice: facts.ProposalApplying | None, attempt: int |
     if state == "pending":
         if attempt is not None and proposal.attempts > attempt:
             reason = f"the proposal was not applied ({proposal.code}), and is pending again"
-            raise ToolFailed(Fault(code="tool_error", reason=reason, tool_code=proposal.code))
+            raise errors.ToolFailed(Fault(code="tool_error", reason=reason, tool_code=proposal.code))
         return False
     newest = proposal.applying if state in {"applying", "applied"} else None
     if choice is None and state == "dismissed":
@@ -355,7 +349,9 @@ def _is_over(found: Found, choice: facts.ProposalApplying | None, attempt: int |
         return state == "applied"
     texts = {"applying": "another choice of it is being applied", "applied": "another choice of it was applied"}
     code = "proposal_applying" if state == "applying" else "proposal_closed"
-    raise RefusedByPlanner(code, f"The proposal is {state}: {texts.get(state, 'nothing can be applied')}.", state=state)
+    raise errors.RefusedByPlanner(
+        code, f"The proposal is {state}: {texts.get(state, 'nothing can be applied')}.", state=state
+    )
 
 
 def _same(choice: facts.ProposalApplying) -> tuple[list[int], bool]:

@@ -20,17 +20,10 @@ from contracts.wire.names import derived_id, new_id
 from services.gateway.artifacts.routes import DOWNLOAD, MAX_FILENAME_CHARACTERS, UPLOAD
 from services.gateway.artifacts.transfers import SAFETY_HEADERS, disposition, read_upload
 from services.gateway.auth.caller import Caller
-from services.gateway.catalogue import GOES_ON, answer_of, called
+from services.gateway.catalogue import GOES_ON, answer_to_call
+from services.gateway.edge import routing
 from services.gateway.edge.request_body import read_json
-from services.gateway.edge.routing import (
-    RequestCaller,
-    body_of,
-    idempotency_key,
-    json_response,
-    needs,
-    new_router,
-    request_ids,
-)
+from services.gateway.edge.routing import RequestCaller
 from services.gateway.errors import BodyTooLarge, IdempotencyConflict, InvalidInput, ToolFailed, TryAgain
 from services.gateway.parts import GatewayParts, Parts
 from services.messaging.errors import Unavailable
@@ -60,12 +53,12 @@ What = Annotated[
         description="filters, match, sort, columns and aggregates of the tool `query_rows`, as a JSON object",
     ),
 ]
-router = new_router("tables")
+router = routing.new_router("tables")
 CHANGES: dict[str, Any] = {
-    "dependencies": [needs("run")],
+    "dependencies": [routing.needs("run")],
     "response_model": RunStatus,
     "responses": GOES_ON,
-    "openapi_extra": body_of(Fields, keyed=True, traced=True),
+    "openapi_extra": routing.body_of(Fields, keyed=True, traced=True),
 }
 """What the routes that change rows have in common."""
 
@@ -144,7 +137,11 @@ async def export_table(
 
 
 @router.post(
-    "/v1/tables/import", dependencies=[needs("run")], response_model=RunStatus, responses=GOES_ON, openapi_extra=UPLOAD
+    "/v1/tables/import",
+    dependencies=[routing.needs("run")],
+    response_model=RunStatus,
+    responses=GOES_ON,
+    openapi_extra=UPLOAD,
 )
 async def import_table(
     parts: GatewayParts,
@@ -162,7 +159,7 @@ async def import_table(
     The file is the body, or that of a form. `columns`: `{name: type}` of a new table, as JSON.
     """
     caller.check_tool(IMPORT, "tool")
-    key = idempotency_key(request)
+    key = routing.idempotency_key(request)
     run = caller.run_id_for_key(key) if key else new_id()
     given = {"name": name, "table_id": table_id, "encoding": encoding, "delimiter": delimiter, "import_id": import_id}
     args: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
@@ -171,8 +168,7 @@ async def import_table(
     await parts.budgets.check(caller)  # Before the file is stored.
     ref = await _stored(parts, request, caller, run)
     args["file"] = ref.model_dump(mode="json", exclude_none=True, exclude={"created_at", "expires_at"})
-    status = await called(parts, request, caller, IMPORT, CallInput(args=args), run)
-    return await answer_of(parts, request, caller, status)
+    return await answer_to_call(parts, request, caller, IMPORT, CallInput(args=args), run)
 
 
 async def _stored(parts: Parts, request: Request, caller: Caller, run: str) -> ArtifactRef:
@@ -199,13 +195,13 @@ async def _stored(parts: Parts, request: Request, caller: Caller, run: str) -> A
 
 
 async def _shown(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Response:
-    return await json_response(Answer(await read_tool(parts, request, caller, tool, args)), request.headers)
+    return await routing.json_response(Answer(await read_tool(parts, request, caller, tool, args)), request.headers)
 
 
 async def read_tool(parts: Parts, request: Request, caller: Caller, tool: str, args: dict[str, Any]) -> Any:
     """Return what a tool that changes nothing returns. Raises NotAllowed, ToolFailed, TryAgain without an answer."""
     caller.check_read(tool)
-    ids = request_ids(request)._asdict()
+    ids = routing.request_ids(request)._asdict()
     asked = ReadRequested(tenant=caller.tenant, tool=tool, args=args, user_id=caller.user_id, **ids)
     try:
         found = await read(parts.bus, asked)
@@ -219,8 +215,7 @@ async def read_tool(parts: Parts, request: Request, caller: Caller, tool: str, a
 async def _change(parts: Parts, request: Request, caller: Caller, tool: str, place: dict[str, Any]) -> Response:
     """Call a tool with the body and the names of the address as its arguments, and answer with the run."""
     body = await read_json(request, Fields, parts.settings.max_body_bytes)
-    given = CallInput(args={**body.root, **place})
-    return await answer_of(parts, request, caller, await called(parts, request, caller, tool, given))
+    return await answer_to_call(parts, request, caller, tool, CallInput(args={**body.root, **place}))
 
 
 def _object(text: str | None, field: str = "query") -> dict[str, Any]:

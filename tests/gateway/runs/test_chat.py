@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-from functools import partial
 
 import httpx
 import pytest
@@ -86,7 +85,7 @@ async def test_a_list_after_an_answer_shows_what_it_said(served: Served, bus: Bu
     await writer.done()
     asked = answering
     if waits:
-        served.parts.index.answered(request.tenant, run, partial(served.parts.runs.current, KEYLESS, run))
+        served.parts.index.answered(KEYLESS, run)
         asked = asyncio.create_task(served.http.get("/v1/runs", params={"session_id": session}))
     assert not (await asyncio.wait({asked}, timeout=0.2))[0]
     await entries.put(key, after)

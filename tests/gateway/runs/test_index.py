@@ -66,7 +66,8 @@ async def test_runs_are_listed_newest_first_page_by_page(shared_nats: NatsServer
 
 def index_of(bus: Bus) -> Index:
     deletions = Deletions(bus)
-    return Index(bus, SessionReader(bus, RunReader(bus, deletions), deletions))
+    runs = RunReader(bus, deletions)
+    return Index(bus, runs, SessionReader(bus, runs, deletions))
 
 
 async def test_a_new_run_does_not_shift_pages(bus: Bus) -> None:

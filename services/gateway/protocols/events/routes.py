@@ -11,17 +11,9 @@ from contracts.wire import keys, subjects
 from contracts.wire.base import HttpInput
 from contracts.wire.names import InvalidName, unix_ms
 from services.gateway.auth.caller import Caller
+from services.gateway.edge import routing
 from services.gateway.edge.request_body import read_json
-from services.gateway.edge.routing import (
-    RUN_HEADER,
-    Form,
-    RequestCaller,
-    SessionRoute,
-    address_of,
-    body_of,
-    json_answer,
-    new_router,
-)
+from services.gateway.edge.routing import RequestCaller
 from services.gateway.errors import BadCursor, NotFound
 from services.gateway.parts import GatewayParts, Parts
 from services.gateway.protocols.events.stream import CURSOR, SESSION_CURSOR, Cursor
@@ -44,7 +36,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 Ticket = Annotated[str | None, Query(max_length=2000, description="in place of an API key")]
 _DEFAULT_TICKET_S, _MAX_TICKET_S = 600, 3600
 
-router = new_router(route_class=SessionRoute)
+router = routing.new_router(route_class=routing.SessionRoute)
 
 
 class TicketInput(HttpInput):
@@ -67,7 +59,7 @@ async def run_events(
     caller: RequestCaller,
     last_event_id: Annotated[str | None, Header(json_schema_extra=EVENT_ID)] = None,
     after: Annotated[str | None, Query(alias="last_event_id", json_schema_extra=EVENT_ID)] = None,
-    artifacts: Form = "values",
+    artifacts: routing.Form = "values",
     ticket: Ticket = None,  # noqa: ARG001, the guard has read it
 ) -> Response:
     """Stream a run: what happened so far, then live, until it ends.
@@ -83,7 +75,7 @@ async def run_events(
         if not await _has_reached(parts, tenant, found, cursor):
             raise BadCursor
     if found.has_ended and cursor.log == found.last_sequence:
-        return Response(status_code=204, headers={RUN_HEADER: run_id})
+        return Response(status_code=204, headers={routing.RUN_HEADER: run_id})
     follower = RunFollower(parts.bus, tenant, run_id, log_after=cursor.log, stream_after=cursor.stream)
     return stream_of_run(parts, caller, run_id, follower, artifacts, may_wait=found.waits_for_planner)
 
@@ -142,7 +134,7 @@ async def session_events(
 _TICKET: dict[str, Any] = {
     "status_code": 201,
     "response_model": TicketCreated,
-    "openapi_extra": body_of(TicketInput, optional=True),
+    "openapi_extra": routing.body_of(TicketInput, optional=True),
 }
 
 
@@ -166,5 +158,5 @@ async def _ticket(parts: Parts, request: Request, caller: Caller, path: str, nam
     given = await read_json(request, TicketInput, parts.settings.max_body_bytes, optional=True)
     ends_at = unix_ms() + given.seconds * 1000
     ticket = await parts.tickets.new(caller, path.format(name), ends_at)
-    url = f"{address_of(request, path.format(quote(name, safe='')))}?ticket={ticket}"
-    return json_answer(TicketCreated(events_url=url, expires_at=ends_at), 201)
+    url = f"{routing.address_of(request, path.format(quote(name, safe='')))}?ticket={ticket}"
+    return routing.json_answer(TicketCreated(events_url=url, expires_at=ends_at), 201)

@@ -76,26 +76,21 @@ class Cursor:
         return cls(int(match[1]), int(match[2]))
 
 
-def frames(record: bytes, log: int, stream: int) -> bytes:
-    """Return the frames of a run's record; empty for an invalid record, which is logged and skipped."""
-    return _frames(record, b"%d-%d" % (log, stream))
+def frames(record: bytes, *cursor: int) -> bytes:
+    """Return the frames of a record; empty for an invalid one, which is logged and skipped.
 
-
-def session_frames(record: bytes, sequence: int) -> bytes:
-    """Return the same of a session's record."""
-    return _frames(record, b"%d" % sequence)
-
-
-def _frames(record: bytes, cursor: bytes) -> bytes:
+    `cursor`: of a run's record the sequences of its log and of its stream, of a session's its own.
+    """
+    event_id = "-".join(map(str, cursor))
     try:
         events = [event for event in exact_json.loads(record)["events"] if event["type"] != "checkpoint"]
         parts = [_frame(event) for event in events]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        logger.warning("record_skipped", cursor=cursor.decode(), error=repr(error)[:200])
+        logger.warning("record_skipped", cursor=event_id, error=repr(error)[:200])
         return b""
     if not parts:
         return b""
-    parts[-1] += b"id: %b\n" % cursor
+    parts[-1] += f"id: {event_id}\n".encode()
     return b"\n".join(parts) + b"\n"
 
 
@@ -222,10 +217,7 @@ class EventStream(Response):
                     if records[-1].terminal and self._finish:
                         last = records[-1]
                         records[-1] = replace(last, data=await self._finish(last.data, resources))
-                    shown = (
-                        frames(each.data, each.log, each.stream) if self._run else session_frames(each.data, each.log)
-                        for each in records
-                    )
+                    shown = (frames(each.data, each.log, *([each.stream] if self._run else [])) for each in records)
                     if body := b"".join(shown):
                         await self._send(send, body)
         except (BusError, OSError) as error:
