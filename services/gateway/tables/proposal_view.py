@@ -62,15 +62,12 @@ def render_data(
                 for column in changes
             ]
         shown.append(found)
-    count, choosable = sum(chosen), len(operations) - len(reasons)
-    bar = {
-        "summary": _summary(operations, _OF_ROWS),
-        "select_label": "Deselect All" if count == choosable else "Select All",
-        "apply_label": f"Apply All {choosable}" if count == choosable else f"Apply {count} of {choosable}",
-        "apply_enabled": count > 0 and not is_applying,
-        "dismiss_enabled": not is_applying,
+    choosable = len(operations) - len(reasons)
+    return {
+        "rows": shown,
+        "action_bar": action_bar(operations, sum(chosen), choosable, is_applying=is_applying),
+        "cell_editing_enabled": False,
     }
-    return {"rows": shown, "action_bar": bar, "cell_editing_enabled": False}
 
 
 def _row(key: str, kind: str, *, checked: bool | None = None, reason: str | None = None) -> dict[str, Any]:
@@ -96,6 +93,17 @@ def _text(value: Any) -> str:
     if value is None or value == "":
         return "(empty)"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def action_bar(operations: Operations, chosen: int, choosable: int, *, is_applying: bool = False) -> dict[str, Any]:
+    """Show the bar over a proposal for rows, of whose operations `chosen` of `choosable` are chosen."""
+    return {
+        "summary": _summary(operations, _OF_ROWS),
+        "select_label": "Deselect All" if chosen == choosable else "Select All",
+        "apply_label": f"Apply All {choosable}" if chosen == choosable else f"Apply {chosen} of {choosable}",
+        "apply_enabled": chosen > 0 and not is_applying,
+        "dismiss_enabled": not is_applying,
+    }
 
 
 def _summary(operations: Operations, nouns: Mapping[str, str]) -> str:
