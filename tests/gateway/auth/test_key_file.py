@@ -1,11 +1,8 @@
 """The file of keys is followed: what is valid counts within about a second, what is not changes nothing."""
 
 import asyncio
-import hashlib
 import os
-import time
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -165,25 +162,6 @@ async def test_a_broken_file_keeps_the_keys_and_fails_readiness(
     assert await status(served, BOB) == 200
 
 
-def test_a_file_that_may_not_be_read_any_more_keeps_its_keys(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A permission that was taken away is a broken file. The superuser may read every file, so a function refuses."""
-    keys = KeyFile("", file)
-    opened = os.open
-
-    def refused(path: str, *arguments: int) -> int:
-        if Path(path) == file:
-            raise PermissionError(13, "Permission denied")
-        return opened(path, *arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "open", refused)
-        keys.check(file)
-    assert keys.problem() == "RUNWIRE_API_KEYS_FILE cannot be read: Permission denied."
-    assert keys.current.find(ANN) is not None
-    keys.check(file)
-    assert keys.problem() is None
-
-
 async def test_a_file_behind_a_link_is_followed(
     shared_nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,35 +204,3 @@ def test_keys_of_the_setting_stay_beside_those_of_the_file(file: Path) -> None:
     replace(file, f"bob {'1' * 64} name=ci")
     with pytest.raises(StartRefused, match="stands in RUNWIRE_API_KEYS too"):
         KeyFile(f"bob {'0' * 64} name=ci", file)
-
-
-def has_read(served: Served, name: str) -> bool:
-    """Whether Bob's key has this name by now."""
-    caller = served.parts.guard.keys.current.find(BOB)
-    return caller is not None and caller.key_id == name
-
-
-async def test_ten_thousand_keys_are_read_beside_the_requests(served: Served, file: Path) -> None:
-    """Again and again, while callers come: each gets its answer, and none waits for the file."""
-    lines = [f"t{number} {hashlib.sha256(str(number).encode()).hexdigest()}" for number in range(10_000)]
-    done = asyncio.Event()
-    answers: list[int] = []
-    slowest = 0.0
-
-    async def call() -> None:
-        nonlocal slowest
-        while not done.is_set():
-            before = time.perf_counter()
-            answers.append((await served.http.get("/v1/agents", headers=bearer(ANN))).status_code)
-            slowest = max(slowest, time.perf_counter() - before)
-
-    callers = [asyncio.create_task(call()) for _ in range(4)]
-    for number in range(5):
-        text = "\n".join([ANNS_LINE, *lines, f"{BOBS_LINE} name=v{number}"])
-        replace(file, text)
-        await wait_until(partial(has_read, served, f"v{number}"), what="the file was read")
-    done.set()
-    await asyncio.gather(*callers)
-    assert set(answers) == {200}
-    assert len(answers) > 20
-    assert slowest < 2

@@ -37,7 +37,8 @@ def test_the_pages_of_reference_are_current() -> None:
 
 
 def test_what_docs_ask_for_is_a_route() -> None:
-    """In examples and in prose."""
+    """In examples and in prose. Problems have their media type there."""
+    assert MEDIA_TYPE in TEXT
     described = re.findall(r"`(GET|HEAD|PATCH|POST|PUT|DELETE) (/[^`?{]*)", TEXT)
     paths = reference_pages.description()["paths"]
     routes = {(method.upper(), path.partition("{")[0]) for path in paths for method in paths[path]}
@@ -88,8 +89,3 @@ def test_probes_answer_as_openapi_says() -> None:
         answered = health.answer(path)
         assert answered is not None
         assert model.model_validate(answered[1]).model_dump() == answered[1]
-
-
-def test_the_form_of_problems_is_named() -> None:
-    """By its media type."""
-    assert MEDIA_TYPE in TEXT

@@ -1,6 +1,7 @@
 """Asking for a run: what is stored, and what the same question asked twice gives."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import re
@@ -21,7 +22,7 @@ from services.gateway.edge.routing import RequestIds
 from services.gateway.runs.accept import run_request
 from services.messaging.connection import Bus
 from services.messaging.reads import DirectReader
-from tests.support.gateways import Served, Writer, requested
+from tests.support.gateways import Served, Writer, assert_unavailable, requested
 from tests.support.waiting import wait_until
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -93,16 +94,10 @@ async def test_the_ids_of_the_caller(
 
 async def test_ids_are_no_part_of_the_body(served: Served, bus: Bus) -> None:
     """A request that is repeated with its key has a new id of its own mostly; the first one stays."""
-    runs = {
-        (
-            await served.http.post(
-                "/v1/runs", json={"query": "x"}, headers={"Idempotency-Key": "same", "X-Request-Id": request_id}
-            )
-        ).json()["run_id"]
-        for request_id in ("first", "second")
-    }
-    (run,) = runs
-    assert (await requested(bus, run)).request_id == "first"
+    for request_id in ("first", "second"):
+        headers = {"Idempotency-Key": "same", "X-Request-Id": request_id}
+        answer = await served.http.post("/v1/runs", json={"query": "x"}, headers=headers)
+        assert (await requested(bus, answer.json()["run_id"])).request_id == "first"
 
 
 async def test_the_client_sends_ids(served: Served, bus: Bus) -> None:
@@ -177,23 +172,28 @@ async def test_of_many_at_once_with_one_key_and_two_bodies_one_body_wins(served:
         assert answer.status_code == (202 if body["query"] == won else 409)
 
 
+@contextlib.asynccontextmanager
+async def room_for(bus: Bus, count: int) -> AsyncIterator[None]:
+    """Let the queue of requests hold so many more."""
+    known = await bus.api("STREAM.INFO.REQUESTS", {})
+    limit = known["state"]["messages"] + count
+    await bus.api("STREAM.UPDATE.REQUESTS", {**known["config"], "max_msgs": limit})
+    try:
+        yield
+    finally:
+        await bus.api("STREAM.UPDATE.REQUESTS", known["config"])
+
+
 async def test_a_request_that_is_still_unread_is_accepted_and_a_full_queue_is_not(served: Served, bus: Bus) -> None:
     """Both are the same error code of the server."""
-    limit = (await bus.api("STREAM.INFO.REQUESTS", {}))["config"]
     key = "twice-after-the-window"
     first = await ask(served, {"query": "x"}, key)
     run = first.json()["run_id"]
     # As after the window in which the server remembers message ids.
     await served.parts.writer.store(subjects.request("default", run), b"{}", "another-message-id")
     assert (await requested(bus, run)).query == "x"
-    messages = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]["messages"]
-    await bus.api("STREAM.UPDATE.REQUESTS", {**limit, "max_msgs": messages})
-    try:
-        refused = await ask(served, {"query": "y"})
-        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
-        assert int(refused.headers["retry-after"]) > 0
-    finally:
-        await bus.api("STREAM.UPDATE.REQUESTS", limit)
+    async with room_for(bus, 0):
+        assert_unavailable(await ask(served, {"query": "y"}))
 
 
 def reads_of(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -242,11 +242,8 @@ async def test_a_new_run_is_followed_without_a_read(served: Served, monkeypatch:
     """Neither its beginning nor its end nor its result: all arrive live. `/chat` asks whether lists show its end."""
     reads = reads_of(served, monkeypatch)
     streamed = await served.http.post("/v1/runs", json={"query": "x"}, headers={"Accept": "text/event-stream"})
-    assert [line[7:] for line in streamed.text.splitlines() if line.startswith("event: ")] == [
-        "run_started",
-        "chunk",
-        "done",
-    ]
+    events = [line[7:] for line in streamed.text.splitlines() if line.startswith("event: ")]
+    assert events == ["run_started", "chunk", "done"]
     answer = await served.http.post("/chat", json={"query": "x"})
     assert answer.json()["payload"]["raw_answer"] == "because"
     assert all(read.startswith("$JS.API.DIRECT.GET.KV_runs.") for read in reads)
@@ -268,16 +265,11 @@ async def test_requests_with_one_key_at_the_same_time_are_followed_from_the_begi
 
 async def test_a_request_that_is_refused_leaves_no_subscription(served: Served, bus: Bus) -> None:
     """The follower had subscribed before the write."""
-    limit = (await bus.api("STREAM.INFO.REQUESTS", {}))["config"]
     headers = {"Accept": "text/event-stream"}
-    state = (await bus.api("STREAM.INFO.REQUESTS", {}))["state"]
     await bus.publish(subjects.request("default", new_id()), b"{}")
-    await bus.api("STREAM.UPDATE.REQUESTS", {**limit, "max_msgs": state["messages"] + 1})
-    before = set(served.parts.bus.nc._subs)
-    try:
+    async with room_for(bus, 0):
+        before = set(served.parts.bus.nc._subs)
         assert (await served.http.post("/v1/runs", json={"query": "x"}, headers=headers)).status_code == 503
-    finally:
-        await bus.api("STREAM.UPDATE.REQUESTS", limit)
     assert set(served.parts.bus.nc._subs) <= before
 
 
