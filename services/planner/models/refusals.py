@@ -32,9 +32,9 @@ _TEMPLATE_FAILED = 500
 """Of llama.cpp and others, where a chat template does not take the roles of the messages."""
 _HAS_READ: Message = {"role": "assistant", "content": "I have read the results."}
 _BEGINS: Message = {"role": "user", "content": "(The conversation begins.)"}
-_OF_TOOLS = re.compile(r"schema|function|tool|parameters|declaration")
-_OF_CHOICE = re.compile(r"tool[_ ]choice")
-_OF_SCHEMAS = re.compile(r"schema|parameters|declaration")
+_OF_TOOLS = r"schema|function|tool|parameters|declaration"
+_OF_CHOICE = r"tool[_ ]choice"
+_OF_SCHEMAS = r"schema|parameters|declaration"
 _NUMBER = re.compile(r"(?:tools|functions|function_?declarations)(?:\[|\.)(\d+)")
 
 _NO_FIELD = re.compile(
@@ -50,12 +50,12 @@ _NO_FIELD = re.compile(
 class Change:
     """One thing that a request may do without.
 
-    `blamed`: what a server that refuses it says, in lower case. `made`: returns the changed request, or the same one
+    `blamed`: a pattern of what a server says that refuses it. `made`: returns the changed request, or the same one
     where there is nothing to change. `is_guessed`: it is tried where a server says nothing. `warning`: for the run.
     """
 
     name: str
-    blamed: re.Pattern[str]
+    blamed: str
     made: Callable[[ModelRequest], ModelRequest]
     is_guessed: bool = False
     code: Code = "field_refused"
@@ -141,72 +141,56 @@ def _with_opaque(message: dict[str, Any], call: dict[str, Any]) -> Callable[[Mod
 
 ORDER = Change(
     "a message of a user right after one of a tool",
-    re.compile(
-        r"after (?:a )?(?:role )?['\"`]?tool|roles? .{0,40}alternat|alternat.{0,40}role|consecutive .{0,20}user"
-    ),
+    r"after (?:a )?(?:role )?['\"`]?tool|roles? .{0,40}alternat|alternat.{0,40}role|consecutive .{0,20}user",
     _with_messages(_in_order),
 )  # Mistral, vLLM's templates
 CHANGES: tuple[Change, ...] = (
     ORDER,
-    # Gemma's template, Gemini
-    Change(
+    Change(  # Gemma's template, Gemini
         "a system message",
-        re.compile(
-            r"(?:system|developer) (?:role|message|prompt|instruction)s?.{0,40}(?:not|un)|role.{0,20}system.{0,40}not"
-        ),
+        r"(?:system|developer) (?:role|message|prompt|instruction)s?.{0,40}(?:not|un)|role.{0,20}system.{0,40}not",
         _with_each(lambda message: {**message, "role": "user"} if message["role"] == "system" else message),
     ),
     # DeepSeek in thinking mode, Qwen, Kimi
     Change("tool_choice: required", _OF_CHOICE, _without("tool_choice", "required", "auto"), is_guessed=True),
     # DeepSeek's reasoner
     Change("tool_choice", _OF_CHOICE, _without("tool_choice")),
-    # Databricks, Cohere, Azure's older versions
-    Change(
-        "stream_options", re.compile(r"stream_options|include_usage"), _without("asks_usage", only=True, instead=False)
+    Change(  # Databricks, Cohere, Azure's older versions
+        "stream_options", r"stream_options|include_usage", _without("asks_usage", only=True, instead=False)
     ),
-    # LM Studio, models without JSON mode
-    Change(
+    Change(  # LM Studio, models without JSON mode
         "response_format",
-        re.compile(r"response[_ ]?format|json[_ ](?:object|schema|mode)|structured output"),
+        r"response[_ ]?format|json[_ ](?:object|schema|mode)|structured output",
         _without("response_format"),
         is_guessed=True,
         code="response_format_refused",
     ),
-    # Gemini, of calls that another model has made; its documentation names this value
-    Change(
+    Change(  # Gemini, of calls that another model has made; its documentation names this value
         "calls without a thought_signature",
-        re.compile(r"missing.{0,20}thought_?signature"),
+        r"missing.{0,20}thought_?signature",
         _with_opaque({}, {"extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}}}),
     ),
-    # DeepSeek, Kimi, of calls that another model has made
-    Change(
+    Change(  # DeepSeek, Kimi, of calls that another model has made
         "calls without reasoning_content",
-        re.compile(
-            r"(?:missing|must|require).{0,60}reasoning_content|reasoning_content.{0,60}(?:missing|must|require)"
-        ),
+        r"(?:missing|must|require).{0,60}reasoning_content|reasoning_content.{0,60}(?:missing|must|require)",
         _with_opaque({"reasoning_content": "(not kept)"}, {}),
     ),
-    # servers that send such fields and do not take them
-    Change(
+    Change(  # servers that send such fields and do not take them
         "fields that came with its calls",
-        re.compile(r"reasoning_content|reasoning_details|thinking_blocks|extra_content|provider_specific"),
+        r"reasoning_content|reasoning_details|thinking_blocks|extra_content|provider_specific",
         _with_each(lambda message: {key: value for key, value in message.items() if key != OPAQUE}),
     ),
     # models without reasoning behind a name that the table knows as reasoning
-    Change("reasoning_effort", re.compile(r"reasoning|thinking"), _without("reasoning_effort")),
-    # Ollama, vLLM without a parser of calls
-    Change(
+    Change("reasoning_effort", r"reasoning|thinking", _without("reasoning_effort")),
+    Change(  # Ollama, vLLM without a parser of calls
         "native calls of tools",
-        re.compile(
-            r"(?:not|n't|un)[ -]?support\w*.{0,30}\b(?:tools?|functions?)\b|tool[ _]choice requires"
-            r"|\b(?:tools?|functions?)(?:[ _-]?(?:use|calls?|calling))? (?:is|are) (?:not|un)"
-        ),
+        r"(?:not|n't|un)[ -]?support\w*.{0,30}\b(?:tools?|functions?)\b|tool[ _]choice requires"
+        r"|\b(?:tools?|functions?)(?:[ _-]?(?:use|calls?|calling))? (?:is|are) (?:not|un)",
         _tools_as_text,
     ),
-    # vLLM, Cerebras: a message with calls needs a content
-    Change(
+    Change(  # vLLM, Cerebras: a message with calls needs a content
         "a message without content",
-        re.compile(r"content"),
+        r"content",
         _with_each(lambda message: message if "content" in message else {**message, "content": ""}),
     ),
 )
@@ -276,7 +260,7 @@ class WithoutRefusedFields:
         known = self._learnt[asked.model]
         # Another run may have learnt meanwhile.
         candidates = [change for change in known.values() if change not in made]
-        candidates += [change for change in CHANGES if change.blamed.search(said)]
+        candidates += [change for change in CHANGES if re.search(change.blamed, said)]
         if is_refusal:
             candidates += tool_changes(asked, said)
             if not _NO_FIELD.search(said):
@@ -297,10 +281,10 @@ def tool_changes(request: ModelRequest, said: str) -> Iterator[Change]:
     First only the names and simple types of its arguments are sent. If that is refused too, the tool is left out.
     """
     tools = request.tools or []
-    if not tools or not _OF_TOOLS.search(said):
+    if not tools or not re.search(_OF_TOOLS, said):
         return
     blamed = _blamed(tools, said)
-    if blamed is None and _OF_SCHEMAS.search(said):
+    if blamed is None and re.search(_OF_SCHEMAS, said):
         yield Change("the schemas of its tools", _OF_TOOLS, _with_flat_tools)
     elif blamed is not None and not _is_own(blamed):
         name = blamed["function"]["name"]

@@ -28,10 +28,8 @@ def question(name: str = "openai/scripted", **more: object) -> ModelRequest:
 
 async def reply_of(model: Model, request: ModelRequest) -> tuple[list[Delta], Reply]:
     """All deltas, and the Reply that ends them."""
-    pieces = [piece async for piece in model.stream(request)]
-    deltas, last = pieces[:-1], pieces[-1]
+    *deltas, last = [piece async for piece in model.stream(request)]
     assert isinstance(last, Reply)
-    assert all(isinstance(piece, Delta) for piece in deltas)
     return [piece for piece in deltas if isinstance(piece, Delta)], last
 
 

@@ -57,11 +57,7 @@ def test_tool_arguments_may_be_encoded_once_more() -> None:
 @pytest.mark.parametrize(
     ("given", "answer"),
     [
-        ({"answer": "x"}, "x"),
-        ({"raw_answer": "x"}, "x"),
-        ({"text": "x"}, "x"),
-        ({"response": "x"}, "x"),
-        ({"content": "x"}, "x"),
+        *(({key: "x"}, "x") for key in ("answer", "raw_answer", "text", "response", "content")),
         ({"raw_answer": "first", "answer": "second"}, "first"),
         ({"content": "c", "text": "t", "answer": "a", "raw_answer": "r"}, "a"),
         ({"content": "c", "response": "r", "text": "t"}, "t"),

@@ -154,12 +154,8 @@ def as_written(size: int) -> Iterator[Case]:
         else:
             yield f"{name}, {end}, {reading}", reading, texts(text + end, size), text
             if not text.startswith(" "):
-                yield (
-                    f"{name}, {end}, {reading}, thought",
-                    reading,
-                    texts(f"<think>Hm.</think>\n{text}{end}", size),
-                    text,
-                )
+                thought = f"<think>Hm.</think>\n{text}{end}"
+                yield f"{name}, {end}, {reading}, thought", reading, texts(thought, size), text
 
 
 def characters(size: int) -> Iterator[Case]:
@@ -208,13 +204,8 @@ def test_every_case_in_every_variation(kind: str, size: int) -> None:
     wrong = []
     for name, reading, deltas, expected in KINDS[kind](size):
         decision, shown = read(READINGS[reading](), deltas)
-        found = (
-            decision.calls
-            if isinstance(decision, Calls)
-            else decision.args.get("answer")
-            if isinstance(decision, Final)
-            else None
-        )
+        answer = decision.args.get("answer") if isinstance(decision, Final) else None
+        found = decision.calls if isinstance(decision, Calls) else answer
         is_hidden = isinstance(found, str) and UNOPENED not in name and not found.startswith(shown)
         if found != expected or is_hidden:
             wrong.append(f"{name}: {found!r}, shown: {shown!r}")
