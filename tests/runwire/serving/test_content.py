@@ -5,7 +5,7 @@ import threading
 from nats.aio.client import Client
 
 from contracts.wire.names import new_id
-from runwire import ToolContext, ToolResponse, tool
+from runwire import ToolContext, tool
 from tests.support.waiting import wait_until
 
 from .conftest import Caller, Serve, asking
@@ -64,31 +64,6 @@ async def test_a_repeated_request_joins_the_call(client: Client, serving: Serve)
         assert ("content", b"heavy") in caller.replies
     assert asked.kinds()[0] == "heartbeat"
     assert executed == ["k1"]
-
-
-async def test_a_result_that_is_an_artifact_is_completed_where_it_is_served(client: Client, serving: Serve) -> None:
-    """From the request, for coroutines and plain functions; its text goes before it."""
-
-    @tool
-    async def write(topic: str) -> ToolResponse[dict[str, str]]:
-        return ToolResponse({"title": topic}, artifact_id="abc-123", content="written")
-
-    @tool
-    def write_plainly(topic: str) -> ToolResponse[dict[str, str]]:
-        return ToolResponse({"title": topic}, artifact_id="abc-123", content="written")
-
-    await serving(write, write_plainly)
-    for name in ("write", "write_plainly"):
-        caller = await Caller(client).start()
-        request = {"request_id": "req-789", "session_id": "ctx-456", "user_id": "user-345", "trace_id": "trace-012"}
-        key = new_id()
-        await caller.send(name, {"topic": "AI"}, key, understands_content=True, **request)
-        _, found = await caller.end()
-        assert caller.replies[0] == ("content", b"written")
-        assert (found["artifact_id"], found["mcp_execution_id"], found["artifact"]) == ("abc-123", key, {"title": "AI"})
-        metadata = {member: found["_metadata"][member] for member in request}
-        assert metadata == request
-        assert (found["_metadata"]["context_id"], found["_metadata"]["tool_name"]) == ("ctx-456", name)
 
 
 async def test_a_call_without_a_result_has_no_content(client: Client, serving: Serve) -> None:
