@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.planner.conftest import Plan
-from tests.planner.test_runs_approvals import paying
+from tests.planner.test_runs_pauses import paying
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer

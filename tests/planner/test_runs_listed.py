@@ -10,8 +10,8 @@ import pytest
 
 from contracts.wire.names import new_id
 from tests.planner.conftest import Plan
-from tests.planner.test_runs_approvals import paying
 from tests.planner.test_runs_inputs import QUESTION
+from tests.planner.test_runs_pauses import paying
 from tests.support.dying_planners import DyingPlanner
 from tests.support.model_server import ModelServer, Say, action
 from tests.support.nats_server import NatsServer

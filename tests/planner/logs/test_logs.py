@@ -32,7 +32,7 @@ from services.planner.run.state.run import Run
 from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
 from tests.planner.run_world import started
-from tests.planner.test_runs_approvals import paying
+from tests.planner.test_runs_pauses import paying
 from tests.support.buses import provisioned
 from tests.support.model_server import ModelServer, action, answer
 from tests.support.nats_server import NatsServer
