@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,31 +11,23 @@ from nats.aio.msg import Msg
 
 from contracts.wire import subjects
 from contracts.wire.names import new_id
-from services.messaging import guarded_write
 from services.messaging.connection import Bus
-from services.messaging.guarded_write import Guard
 from services.messaging.reads import DirectReader
 from services.shared.runs.run_follower import RunFollower, StoredRecord
 
 
-async def append(bus: Bus, run: str, body: bytes, after: int, headers: dict[str, str]) -> int:
-    subject = subjects.log("default", run)
-    return await guarded_write.write(bus, subject, body, Guard(subject, after), headers=headers)
+async def write(bus: Bus, run: str, body: bytes, events: str) -> int:
+    """Store a record: a chunk in the run's stream, any other one in its log."""
+    of = subjects.stream if events == "chunk" else subjects.log
+    return await bus.publish(of("default", run), body, {"Runwire-Events": events})
 
 
 async def write_run(bus: Bus, run: str, records: int, pause_s: float = 0.0) -> None:
     """Write records on both subjects of a run, and the end."""
-    after = 0
     for number in range(records):
-        log = number % 3 == 0 or number == records - 1
-        headers = {"Runwire-Events": "done" if number == records - 1 else "asked"}
-        body = f'{{"id":"{number:06}"}}'.encode()
-        if log:
-            after = await append(bus, run, body, after, headers)
-        else:
-            await bus.publish(subjects.stream("default", run), body, {"Runwire-Events": "chunk"})
-        if pause_s:
-            await asyncio.sleep(pause_s)
+        events = "done" if number == records - 1 else "chunk" if number % 3 else "asked"
+        await write(bus, run, f'{{"id":"{number:06}"}}'.encode(), events)
+        await asyncio.sleep(pause_s)
 
 
 async def read(bus: Bus, run: str, log_after: int = 0, stream_after: int = 0) -> list[StoredRecord]:
@@ -44,6 +37,17 @@ async def read(bus: Bus, run: str, log_after: int = 0, stream_after: int = 0) ->
 
 async def whole(follower: RunFollower) -> list[StoredRecord]:
     return [record async for records in follower.records() for record in records]
+
+
+def losing(monkeypatch: pytest.MonkeyPatch, is_lost: Callable[[Msg], bool]) -> None:
+    """Let live copies of records be lost on their way to followers."""
+    arrive = RunFollower._on_message
+
+    def lossy(self: RunFollower, message: Msg) -> None:
+        if not is_lost(message):
+            arrive(self, message)
+
+    monkeypatch.setattr(RunFollower, "_on_message", lossy)
 
 
 async def test_early_and_late_listeners_see_the_same(bus: Bus) -> None:
@@ -75,15 +79,8 @@ async def test_resuming_at_every_cursor(bus: Bus) -> None:
 @pytest.mark.parametrize("seed", range(3))
 async def test_live_messages_that_are_lost_are_read_back(bus: Bus, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One in five live copies never arrives; nothing is missing and nothing comes twice."""
-    chance = random.Random(seed)
-    arrive = RunFollower._on_message
-
-    def lossy(self: RunFollower, message: object) -> None:
-        if chance.random() > 0.2:
-            arrive(self, message)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(RunFollower, "_on_message", lossy)
-    run = new_id()
+    chance, run = random.Random(seed), new_id()
+    losing(monkeypatch, lambda _: chance.random() <= 0.2)
     listening = asyncio.create_task(read(bus, run))
     await asyncio.sleep(0.05)
     await write_run(bus, run, 60, 0.002)
@@ -98,24 +95,16 @@ async def test_what_is_lost_while_it_reads_back_is_not_passed_over(
 ) -> None:
     """Both tails were read; then comes a record whose live copy is lost, and then one whose copy arrives."""
     run = new_id()
-    await append(bus, run, b'{"id":"0"}', 0, {"Runwire-Events": "run_started"})
-    arrive, barrier = RunFollower._on_message, bus.barrier
-
-    def lossy(self: RunFollower, message: Msg) -> None:
-        if message.data != b'{"id":"lost"}':
-            arrive(self, message)
-
-    async def write(id_: str, events: str) -> None:
-        subject = (subjects.log if events == "done" else subjects.stream)("default", run)
-        await bus.publish(subject, f'{{"id":"{id_}"}}'.encode(), {"Runwire-Events": events})
+    await write(bus, run, b'{"id":"0"}', "run_started")
+    barrier = bus.barrier
 
     async def meanwhile() -> None:
         monkeypatch.setattr(bus, "barrier", barrier)
-        await write("lost", "chunk")
-        await write("next", then)
+        await write(bus, run, b'{"id":"lost"}', "chunk")
+        await write(bus, run, b'{"id":"next"}', then)
         await barrier()
 
-    monkeypatch.setattr(RunFollower, "_on_message", lossy)
+    losing(monkeypatch, lambda message: message.data == b'{"id":"lost"}')
     follower = RunFollower(bus, "default", run)
     records = follower.records()
     seen = await anext(records)
@@ -148,12 +137,10 @@ def reads(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 async def write_answer(bus: Bus, run: str, *, names_stream: bool = True) -> None:
     """Write a short run; its last record names the last sequence of its stream."""
-    first = await append(bus, run, b'{"id":"first"}', 0, {"Runwire-Events": "run_started,asked"})
-    last = 0
-    for number in range(3):
-        last = await bus.publish(subjects.stream("default", run), b"%d" % number, {"Runwire-Events": "chunk"})
+    await write(bus, run, b'{"id":"first"}', "run_started,asked")
+    last = [await write(bus, run, b"%d" % number, "chunk") for number in range(3)][-1]
     end = {"type": "done", "last_stream_seq": last} if names_stream else {"type": "done"}
-    await append(bus, run, json.dumps({"events": [end]}).encode(), first, {"Runwire-Events": "step,done"})
+    await write(bus, run, json.dumps({"events": [end]}).encode(), "step,done")
 
 
 @pytest.mark.parametrize("end", [{"names_stream": True}, {"names_stream": False}])
@@ -161,13 +148,7 @@ async def test_a_lost_last_chunk_is_read_back_at_the_end(
     bus: Bus, reads: list[str], monkeypatch: pytest.MonkeyPatch, end: dict[str, bool]
 ) -> None:
     """The terminal record names a sequence that did not arrive, or names none, as those of an older planner."""
-    arrive = RunFollower._on_message
-
-    def lossy(self: RunFollower, message: Msg) -> None:
-        if message.data != b"2":
-            arrive(self, message)
-
-    monkeypatch.setattr(RunFollower, "_on_message", lossy)
+    losing(monkeypatch, lambda message: message.data == b"2")
     run = new_id()
     follower = RunFollower(bus, "default", run)
     await follower.start(is_new=True)
