@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.events import RunStarted
 from contracts.tools.messages import ToolSpec
 from contracts.wire.faults import Fault
 from services.shared.runs.pages.page_types import PageType, Shown
@@ -64,9 +63,7 @@ async def test_what_a_page_shows_is_in_the_prompt(plan: Plan, provider: ModelSer
     provider.say(Say(text=f"Here.{NOTE}{FLIP}"))
     story = await on_page(plan, tmp_path)
     [started] = story.of("run_started")
-    assert isinstance(started, RunStarted)
     view = started.page_view
-    assert view is not None
     assert started.strategy == "chat"
     assert (view.role, view.persona, view.payloads) == ("editor", "You keep a board.", ["note_proposal"])
     assert view.tools == ["board_notes"]
@@ -92,8 +89,6 @@ async def test_a_page_is_read_with_the_rights_of_the_key(plan: Plan, provider: M
     provider.say(Say(text="It says NOTE_PROPOSAL: {} and more."))
     story = await on_page(plan, tmp_path, key_tools=["board_other"])
     [started] = story.of("run_started")
-    assert isinstance(started, RunStarted)
-    assert started.page_view is not None
     assert "board_notes: the API key does not allow this tool" in started.page_view.context
     assert started.page_view.tools == []
     assert "payload_invalid" in story.end.warnings

@@ -34,10 +34,11 @@ async def unread() -> Run:
     raise AssertionError
 
 
-async def entry(bus: Bus, opening: RunStarted) -> RunStatus | None:
+async def entry(bus: Bus, opening: RunStarted) -> RunStatus:
     key = keys.run_key("default", opening.request.requested_at, opening.run_id)
     found = await bus.last("KV_runs", f"$KV.runs.{key}")
-    return None if found is None or not found.data else RunStatus.model_validate_json(found.data)
+    assert found is not None
+    return RunStatus.model_validate_json(found.data)
 
 
 async def test_an_ended_run_is_never_shown_as_running_again(bus: Bus) -> None:
@@ -45,14 +46,12 @@ async def test_an_ended_run_is_never_shown_as_running_again(bus: Bus) -> None:
     opening = started()
     await bookkeeping.enter(bus, folded(opening), opening.request, unread)
     first = await entry(bus, opening)
-    assert first is not None
     assert (first.status, len(first.query)) == ("running", 200)
     await bookkeeping.close(
         bus, folded(opening, ended_at=opening.request.requested_at + 5), opening.request, has_timers=True
     )
     await bookkeeping.enter(bus, folded(opening), opening.request, unread)
     last = await entry(bus, opening)
-    assert last is not None
     assert last.status == "cancelled"
 
 
@@ -75,5 +74,4 @@ async def test_a_stopped_process_lists_nothing_outdated(bus: Bus, *, has_ended: 
 
     await index.rewrite_run(bus, request, stopped)
     last = await entry(bus, opening)
-    assert last is not None
     assert (last.status, reads) == ("cancelled" if has_ended else "running", [])
