@@ -123,19 +123,6 @@ def drawing(body: bytes) -> tuple[ToolSpec, Handler]:
     return spec, draw
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize(
-    ("sources", "count"), [(["charts"], 1), (["draw"], 1), (["other", "slow"], 1), (["chart"], 0), (["other"], 0)]
-)
-async def test_sources_are_names_and_tags(plan: Plan, provider: ModelServer, sources: list[str], count: int) -> None:
-    """The log names the tools that match when the run begins; a tag that a tool loses later changes nothing."""
-    provider.say(action("draw", q="x"), answer("Nice."))
-    policy = {"enabled": True, "allowed_sources": sources}
-    story = await (await plan({"draw": drawing(png(3))}, vision_context=policy, **SEEING)).tell("Draw.")
-    assert [len(shown(seen)) for seen in provider.ledger] == [0, count]
-    assert story.of("run_started")[0].vision_context.allowed_sources == ("draw",) * count
-
-
 @pytest.mark.parametrize("size", [8, 300])
 async def test_images_of_tools_flow_into_later_calls_where_the_policy_lets_them(
     plan: Plan, provider: ModelServer, store: Store, size: int
@@ -155,24 +142,31 @@ async def test_images_of_tools_flow_into_later_calls_where_the_policy_lets_them(
     assert TRAILER not in seen_by_model, "images of tools are cleaned"
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(
-    "policy",
-    [
-        None,
-        {"enabled": False, "allowed_sources": ["*"]},
-        {"enabled": True},
-        {"enabled": True, "allowed_sources": ["other"]},
-        {"enabled": True, "allowed_sources": ["*"], "allow_mime_types": ["image/jpeg"]},
-        {"enabled": True, "allowed_sources": ["*"], "max_total_bytes": 10},
-    ],
-)
-async def test_images_of_tools_are_not_shown_otherwise(
-    plan: Plan, provider: ModelServer, policy: dict[str, Any] | None
+POLICIES: list[tuple[dict[str, Any] | None, bool, int]] = [
+    (None, False, 0),
+    ({"enabled": False, "allowed_sources": ["*"]}, False, 0),
+    ({}, False, 0),
+    ({"allowed_sources": ["other"]}, False, 0),
+    ({"allowed_sources": ["chart"]}, False, 0),
+    ({"allowed_sources": ["*"], "allow_mime_types": ["image/jpeg"]}, True, 0),
+    ({"allowed_sources": ["*"], "max_total_bytes": 10}, True, 0),
+    ({"allowed_sources": ["draw"]}, True, 1),
+    ({"allowed_sources": ["other", "slow"]}, True, 1),
+]
+"""Of images of tools, whether the tool is allowed, and how many images are shown."""
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize(("policy", "is_allowed", "count"), POLICIES)
+async def test_a_policy_names_tools_or_their_tags(
+    plan: Plan, provider: ModelServer, policy: dict[str, Any] | None, *, is_allowed: bool, count: int
 ) -> None:
-    """No policy, another tool, another type, too many bytes: nothing is shown."""
+    """The log names the tools that match when the run begins; a tag that a tool loses later changes nothing."""
     provider.say(action("draw", q="x"), answer("Nice."))
+    policy = None if policy is None else {"enabled": True, **policy}
     planner = await plan({"draw": drawing(png(3))}, agents={"default": {"vision_context": policy}}, **SEEING)
-    assert (await planner.tell("Draw.")).end.raw_answer == "Nice."
-    assert len(provider.ledger) == 2
-    assert all(not shown(seen) for seen in provider.ledger)
+    story = await planner.tell("Draw.")
+    assert story.end.raw_answer == "Nice."
+    assert [len(shown(seen)) for seen in provider.ledger] == [0, count]
+    resolved = story.of("run_started")[0].vision_context
+    assert (resolved is not None and "draw" in resolved.allowed_sources) == is_allowed

@@ -193,24 +193,17 @@ KINDS: dict[str, tuple[dict[str, Any], list[Say], str, Say]] = {
 async def test_a_cut_reply_is_asked_for_again(
     plan: Plan, provider: ModelServer, kind: str, end: dict[str, Any]
 ) -> None:
-    """Whatever was shown of it is replaced by the whole answer."""
+    """What was shown of it is replaced by the whole answer. One that stays cut is a part, and a warning says why."""
     agent, before, part, whole = KINDS[kind]
+    planner = await plan(agents={"default": agent})
     provider.say(*before, Say(text=part, **end), whole)
-    story = await (await plan(agents={"default": agent})).tell()
+    story = await planner.tell()
     assert story.shown() == story.end.raw_answer == WHOLE
     assert not [warning for warning in story.end.warnings if "cut" in warning]
     assert len(provider.ledger) == len(before) + 2
-
-
-@pytest.mark.parametrize("end", BROKEN, ids=lambda end: str(end["finish_reason"]))
-@pytest.mark.parametrize("kind", KINDS)
-async def test_an_answer_that_stays_cut_says_so(
-    plan: Plan, provider: ModelServer, kind: str, end: dict[str, Any]
-) -> None:
-    """The part is the answer, its route is `partial`, and a warning says why."""
-    agent, before, part, _ = KINDS[kind]
+    provider.reset()
     provider.say(*before, Say(text=part, **end))
-    story = await (await plan(agents={"default": agent})).tell()
+    story = await planner.tell()
     assert (story.end.type, story.end.route) == ("done", "partial")
     assert story.end.raw_answer
     assert WHOLE.startswith(story.end.raw_answer)
