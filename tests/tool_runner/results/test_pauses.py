@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from contracts.runs.events import CallStarted
 from contracts.runs.inbox import CallPaused
 from contracts.runs.pauses import PauseAnswer
-from contracts.tools.messages import REPLY_HEADER, ResultRejected, ToolCall, ToolSpec
+from contracts.tools.messages import REPLY_HEADER, ToolCall, ToolSpec
 from contracts.wire import subjects
 from services.tool_runner.errors import InvalidPause
 from services.tool_runner.results.outcomes import paused, read_pause
@@ -57,56 +57,32 @@ def test_a_pause_expires_after_a_week_unless_it_says_so_and_after_a_year_at_most
     assert expiry(default="answer", default_answer="window").default_answer == "window"
 
 
-class Asking:
-    """A tool in another language: it asks for a seat, and books it when it has the answer."""
-
-    def __init__(self, client: Client, name: str, **fields: Any) -> None:
-        self.name = name
-        self.calls: list[ToolCall] = []
-        self.rejected: list[ResultRejected] = []
-        self._client = client
-        self._pause = {"number": 0, "title": "Which seat?", "state": {"offer": 7}, **fields}
-
-    async def start(self) -> None:
-        await self._client.subscribe(subjects.tool(self.name), self.name, cb=self._answer)
-        await self._client.subscribe(subjects.tool_rejected(self.name), cb=self._on_rejected)
-
-    async def _answer(self, message: Msg) -> None:
-        call = ToolCall.model_validate_json(message.data)
-        self.calls.append(call)
-        if call.answers:
-            await message.respond(json.dumps(call.answers[0].input).encode())
-        else:
-            body = json.dumps(self._pause).encode()
-            await self._client.publish(message.reply, body, headers={REPLY_HEADER: "pause"})
-
-    async def _on_rejected(self, message: Msg) -> None:
-        self.rejected.append(ResultRejected.model_validate_json(message.data))
-
-
-async def pause_of(planner: Planner, run: str, name: str = "1-0-p0") -> CallPaused:
-    """Return the pause once it is in the run's inbox."""
-    return CallPaused.model_validate_json(
-        await wait_until(lambda: planner.inbox(run, name), what="the pause is in the inbox")
-    )
-
-
 async def test_a_pause_ends_the_round_and_the_next_one_brings_the_answer(
     planner: Planner, start_runner: Start, client: Client
 ) -> None:
     """Call id and idempotency key stay; each round of a call that is not idempotent has a start of its own."""
-    tool = Asking(client, "book")
-    await tool.start()
+    calls: list[ToolCall] = []
+
+    async def ask(message: Msg) -> None:
+        calls.append(ToolCall.model_validate_json(message.data))
+        if calls[-1].answers:
+            await message.respond(json.dumps(calls[-1].answers[0].input).encode())
+        else:
+            pause = {"number": 0, "title": "Which seat?", "state": {"offer": 7}}
+            await client.publish(message.reply, json.dumps(pause).encode(), headers={REPLY_HEADER: "pause"})
+
+    await client.subscribe(subjects.tool("book"), "book", cb=ask)
     await start_runner(ToolSpec(name="book"))
     run = await planner.request("book", {})
-    paused = await pause_of(planner, run)
+    body = await wait_until(lambda: planner.inbox(run, "1-0-p0"), what="the pause is in the inbox")
+    paused = CallPaused.model_validate_json(body)
     assert (paused.title, paused.state, paused.round, paused.reason) == ("Which seat?", {"offer": 7}, 0, "input")
     await planner.acknowledged("book")
 
     await planner.request("book", {}, run=run, round=1, answers=[ONE], state=paused.state)
     assert (await planner.outcome(run, "1-0-r1")).observation == "window"
 
-    first, second = tool.calls
+    first, second = calls
     assert (first.round, first.state, first.understands_pause) == (0, {}, True)
     assert (second.round, second.state, second.answers) == (1, {"offer": 7}, [ONE])
     assert (first.call_id, first.idempotency_key) == (second.call_id, second.idempotency_key)
