@@ -28,16 +28,8 @@ import structlog
 
 from contracts.wire import keys, subjects
 from contracts.wire.names import InvalidName, new_id, unix_ms
+from services.artifact_store import entries
 from services.artifact_store.bucket import Bucket, BytesMissing
-from services.artifact_store.entries import (
-    ArtifactEntry,
-    ArtifactKeys,
-    Reference,
-    References,
-    Unfinished,
-    UnknownVersion,
-    parsed,
-)
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
 from services.messaging.kv import Bucket as KeyValueBucket
@@ -50,12 +42,12 @@ logger = structlog.get_logger(__name__)
 class Deletions:
     """Deletions of this instance, at once or in the background."""
 
-    def __init__(self, references: References, bucket: Bucket) -> None:
+    def __init__(self, references: entries.References, bucket: Bucket) -> None:
         self._references = references
         self._bucket = bucket
-        self._begun: asyncio.Queue[ArtifactEntry] = asyncio.Queue()
+        self._begun: asyncio.Queue[entries.ArtifactEntry] = asyncio.Queue()
 
-    async def begin(self, entry: ArtifactEntry) -> None:
+    async def begin(self, entry: entries.ArtifactEntry) -> None:
         """Hide an artifact, and delete its bytes in the background, else by the next sweep. Raises Outdated."""
         self._begun.put_nowait(await self._hide(entry))
 
@@ -66,16 +58,16 @@ class Deletions:
             with suppress(ArtifactFailed, BusError):
                 await self._finish(entry)
 
-    async def delete(self, entry: ArtifactEntry) -> None:
+    async def delete(self, entry: entries.ArtifactEntry) -> None:
         """Delete an artifact, or finish to delete it. Raises Outdated when another process was faster."""
-        is_hidden = isinstance(entry.content, Unfinished) and entry.content.state == "deleting"
+        is_hidden = isinstance(entry.content, entries.Unfinished) and entry.content.state == "deleting"
         await self._finish(entry if is_hidden else await self._hide(entry))
 
-    async def _hide(self, entry: ArtifactEntry) -> ArtifactEntry:
-        deleting = Unfinished(state="deleting", reference=entry.reference)
+    async def _hide(self, entry: entries.ArtifactEntry) -> entries.ArtifactEntry:
+        deleting = entries.Unfinished(state="deleting", reference=entry.reference)
         return await self._references.replace(entry, deleting)
 
-    async def _finish(self, entry: ArtifactEntry) -> None:
+    async def _finish(self, entry: entries.ArtifactEntry) -> None:
         await self._bucket.remove(entry.object_key)
         await self._references.remove(entry)
         logger.info("artifact_removed", tenant=entry.tenant, artifact_id=entry.artifact)
@@ -110,7 +102,7 @@ async def is_ours(kv: KeyValueBucket, bucket: Bucket) -> bool:
         return False
 
 
-async def remove_orphans(kv: KeyValueBucket, bucket: Bucket, references: References, older_ms: int) -> int:
+async def remove_orphans(kv: KeyValueBucket, bucket: Bucket, references: entries.References, older_ms: int) -> int:
     """Delete objects of that age that no entry names, if the bucket is ours, and return how many."""
     if not await is_ours(kv, bucket):
         logger.warning(
@@ -142,8 +134,8 @@ class GarbageCollector:
         bus: Bus,
         kv: KeyValueBucket,
         bucket: Bucket,
-        references: References,
-        artifact_keys: ArtifactKeys,
+        references: entries.References,
+        artifact_keys: entries.ArtifactKeys,
         deletions: Deletions,
         grace_s: float,
     ) -> None:
@@ -182,22 +174,22 @@ class GarbageCollector:
             await asyncio.sleep(_PAUSE_S)
         return removed
 
-    async def _due(self, page: list[Entry]) -> list[ArtifactEntry]:
+    async def _due(self, page: list[Entry]) -> list[entries.ArtifactEntry]:
         """Return the artifacts of a page that are to be deleted.
 
         Those that have expired, are being deleted or were never finished, and those whose run was purged. The run of an
         artifact younger than a day is not looked at.
         """
-        due: list[ArtifactEntry] = []
-        of_runs: list[tuple[ArtifactEntry, tuple[str, str]]] = []
+        due: list[entries.ArtifactEntry] = []
+        of_runs: list[tuple[entries.ArtifactEntry, tuple[str, str]]] = []
         now = unix_ms()
         for entry in [entry for found in page if (entry := _artifact_of(found)) is not None]:
             match entry.content:
-                case Unfinished(state=state, at=at):
+                case entries.Unfinished(state=state, at=at):
                     due += [entry] if state == "deleting" or at < now - self._grace_ms else []
-                case Reference(is_expired=True):
+                case entries.Reference(is_expired=True):
                     due.append(entry)
-                case Reference(ref=ref, run_id=run) if run is not None and ref.expires_at is None:
+                case entries.Reference(ref=ref, run_id=run) if run is not None and ref.expires_at is None:
                     of_runs += [(entry, (entry.tenant, run))] if (ref.created_at or 0) < now - _DAY_MS else []
         runs = sorted({run for _, run in of_runs})
         # Requests first: a run that starts meanwhile has a log by then.
@@ -217,13 +209,13 @@ class GarbageCollector:
         return {run for name, run in subjects_of.items() if name in found}
 
 
-def _artifact_of(entry: Entry) -> ArtifactEntry | None:
+def _artifact_of(entry: Entry) -> entries.ArtifactEntry | None:
     """Return an artifact's entry; None for other entries and for those of an unknown version."""
     if not entry.data or not keys.reference.begins(entry.key):
         return None
     try:
-        content = parsed(entry.data)
-    except UnknownVersion:
+        content = entries.parsed(entry.data)
+    except entries.UnknownVersion:
         return None
     tenant, artifact = keys.reference.parsed(entry.key)
-    return ArtifactEntry(tenant, artifact, content, entry.sequence) if content else None
+    return entries.ArtifactEntry(tenant, artifact, content, entry.sequence) if content else None

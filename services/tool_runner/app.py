@@ -9,17 +9,15 @@ from services.messaging.connection import Bus
 from services.runtime.health import Health
 from services.shared.tools.builtin import READ_ARTIFACT, READ_ARTIFACT_SPEC
 from services.shared.tools.catalogue import Catalogue
-from services.tool_runner.call_consumers import Runners
-from services.tool_runner.handlers import DirectCalls
 
-from .call_consumers import CallConsumers
+from .call_consumers import CallConsumers, Runners
 from .checks import ToolChecks
 from .discovery.announcements import Announcement, Discovery
 from .discovery.catalogue_writer import CatalogueWriter
 from .discovery.file import DeclaredTools
 from .discovery.micro import MicroDiscovery
 from .execution import CallExecutor
-from .handlers import CallHandler, ToolReads
+from .handlers import CallHandler, DirectCalls, ToolReads
 from .settings import ToolRunnerSettings
 from .transports.base import Transport
 from .transports.driver import ToolCaller
@@ -98,7 +96,7 @@ async def running(
     ).start()
     checks = await ToolChecks(bus, announcements, catalogue, tools).start()
     if health is not None:
-        health.checks["catalogue"] = writer.problem
+        health.checks["catalogue"] = lambda: writer.problem
     try:
         yield
     finally:

@@ -29,21 +29,10 @@ from contracts.wire.rights import OPERATOR
 from services.messaging.connection import Answerer, Bus
 from services.runtime.tasks import cancelled, code_locations
 from services.shared.tools.catalogue import Catalogue, refused_tools
+from services.tool_runner import check_rules
 from services.tool_runner.artifacts.access import check_arguments
 from services.tool_runner.calls.commands import Pause
 from services.tool_runner.calls.history import RunWatches
-from services.tool_runner.check_rules import (
-    NAMES,
-    Announced,
-    Answered,
-    Sent,
-    announcement_findings,
-    answer_findings,
-    declares_standard,
-    lines_of,
-    repetition_finding,
-    time_name,
-)
 from services.tool_runner.discovery.announcements import Announcement, choose
 from services.tool_runner.errors import CallFailed, Declined, InvalidArguments, InvalidResult, RunEnded
 from services.tool_runner.results.forms import BARE, artifact_type_of, form_of, skill_id_of
@@ -81,7 +70,7 @@ class CheckedCall:
             context=request.context,
         )
         skill = args.get("skill_id")
-        self.sent = Sent(
+        self.sent = check_rules.Sent(
             tool=spec.name,
             context_id=self.call.session_id or run,
             request_id=self.call.request_id or run,
@@ -90,10 +79,10 @@ class CheckedCall:
             at=unix_ms() / 1000,
             skill_id=skill if isinstance(skill, str) and skill.strip() else None,
             takes_skill="skill_id" in (spec.input_schema.get("properties") or {}),
-            wants_standard=request.standard or declares_standard(spec),
+            wants_standard=request.standard or check_rules.declares_standard(spec),
         )
 
-    async def answer(self, *, is_repeated: bool = False) -> Answered:
+    async def answer(self, *, is_repeated: bool = False) -> check_rules.Answered:
         """Call the tool, or ask for the answer of the call again, and return how it ended."""
         began = time.monotonic()
         prepared = PreparedCall(
@@ -111,12 +100,14 @@ class CheckedCall:
         with closing(result):
             return await in_thread_if_large(result.size, lambda: self._answered(result, began))
 
-    def _failed(self, reason: str, began: float) -> Answered:
-        return Answered(at=unix_ms() / 1000, latency_ms=elapsed_ms(began), failure=reason)
+    def _failed(self, reason: str, began: float) -> check_rules.Answered:
+        return check_rules.Answered(at=unix_ms() / 1000, latency_ms=elapsed_ms(began), failure=reason)
 
-    def _answered(self, result: ResultBody, began: float) -> Answered:
+    def _answered(self, result: ResultBody, began: float) -> check_rules.Answered:
         content = result.content.text if result.content is not None else None
-        found = Answered(at=unix_ms() / 1000, latency_ms=elapsed_ms(began), size=result.size, content=content)
+        found = check_rules.Answered(
+            at=unix_ms() / 1000, latency_ms=elapsed_ms(began), size=result.size, content=content
+        )
         try:
             value = read_result(self.call, self._spec, result)
         except InvalidResult as complaint:
@@ -134,7 +125,7 @@ class CheckedCall:
 def _executed_at(value: Any) -> float | None:
     """Return the time in `_metadata`, in Unix seconds; None unless it is written in UTC with Z."""
     metadata = value.get("_metadata") if isinstance(value, dict) else None
-    text = metadata.get(time_name(metadata)) if isinstance(metadata, dict) else None
+    text = metadata.get(check_rules.time_name(metadata)) if isinstance(metadata, dict) else None
     if not isinstance(text, str) or not text.isascii() or not text.endswith("Z") or "T" not in text:
         return None
     try:
@@ -195,13 +186,13 @@ class ToolChecks(Answerer):
     async def check(self, request: CheckTool) -> ToolChecked:
         """Return the checklist of a tool. Nothing that a tool does is raised."""
         facts = await self._announced(request)
-        findings = announcement_findings(facts)
+        findings = check_rules.announcement_findings(facts)
         if facts.spec is not None and request.args is not None:
             findings += await self._called(facts.spec, request)
         logger.info("tool_checked", tool=request.tool, failed=[one.name for one in findings if one.status == "failed"])
         return ToolChecked(tool=request.tool, digest=facts.digest or None, findings=findings)
 
-    async def _announced(self, request: CheckTool) -> Announced:
+    async def _announced(self, request: CheckTool) -> check_rules.Announced:
         """Return what is known of a tool, once something is."""
         tool = request.tool
         until = time.monotonic() + _APPEARS_WITHIN_S
@@ -213,9 +204,9 @@ class ToolChecks(Answerer):
                 break
             await asyncio.sleep(_LOOK_S)
         if not found:
-            return Announced(tool, refused=refused)
+            return check_rules.Announced(tool, refused=refused)
         chosen = choose(found)
-        return Announced(
+        return check_rules.Announced(
             tool,
             chosen.spec,
             chosen.digest,
@@ -224,8 +215,8 @@ class ToolChecks(Answerer):
             digests=frozenset(each.digest for each in found),
             is_offered=live is not None and live.digest() == chosen.digest,
             refused=refused,
-            artifact_type=artifact_type_of(dict.fromkeys(NAMES), chosen.spec.output_schema),
-            wants_standard=request.standard or declares_standard(chosen.spec),
+            artifact_type=artifact_type_of(dict.fromkeys(check_rules.NAMES), chosen.spec.output_schema),
+            wants_standard=request.standard or check_rules.declares_standard(chosen.spec),
         )
 
     async def _called(self, spec: ToolSpec, request: CheckTool) -> list[Finding]:
@@ -234,15 +225,17 @@ class ToolChecks(Answerer):
             reasons.append(f"has side effects ({spec.side_effects})")
         if reasons and not request.confirmed:
             not_made = f"not made: the tool {' and '.join(reasons)}"
-            return lines_of([("call", "failed", True, not_made, "give --yes to call it all the same")])
+            return check_rules.lines_of([("call", "failed", True, not_made, "give --yes to call it all the same")])
         checked = CheckedCall(self._bus, self._tools, spec, request)
         try:
             check_arguments(checked.call, checked.call.args, spec)
         except InvalidArguments as error:
-            return lines_of([("arguments", "failed", True, str(error), "give arguments that fit the input schema")])
+            return check_rules.lines_of(
+                [("arguments", "failed", True, str(error), "give arguments that fit the input schema")]
+            )
         first = await checked.answer()
-        findings = answer_findings(checked.sent, first)
+        findings = check_rules.answer_findings(checked.sent, first)
         if first.failure is None and first.complaint is None:
             again = await checked.answer(is_repeated=True)
-            findings.append(repetition_finding(first, again, is_idempotent=spec.idempotent))
+            findings.append(check_rules.repetition_finding(first, again, is_idempotent=spec.idempotent))
         return findings

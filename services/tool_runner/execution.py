@@ -29,21 +29,10 @@ from services.tool_runner.call_consumers import Concurrency, Runners
 from services.tool_runner.calls.commands import Pause
 from services.tool_runner.calls.history import RunWatch, RunWatches
 
+from . import errors
 from .artifacts.store import CallArtifacts, StoredResult
 from .calls import history
 from .calls.progress import CallProgress
-from .errors import (
-    AlreadyCompleted,
-    ApprovalMissing,
-    CallFailed,
-    Declined,
-    InvalidPause,
-    InvalidResult,
-    ReadRefused,
-    ResultTooLarge,
-    RunEnded,
-    UnknownTool,
-)
 from .results import outcomes
 from .results.outcomes import RoundEnd, elapsed_ms, in_thread_if_large, paused, read_pause
 from .settings import ToolRunnerSettings
@@ -92,7 +81,7 @@ class CallExecutor:
         """Return how the round of the call has ended. Raises RunEnded or AlreadyCompleted when no outcome is needed."""
         began = time.monotonic()
         if await history.run_ended(self._bus, call):
-            raise RunEnded
+            raise errors.RunEnded
         if call.start_by is not None and delivery.stored_ns > call.start_by * 1_000_000:
             call = call.model_copy(update={"again": True})  # As from a planner that was stopped before it sent it.
         is_repeated = delivery.number > 1 or call.again
@@ -102,7 +91,7 @@ class CallExecutor:
         has_waited = _ago(delivery.stored_ns) > self._settings.ack_wait_s / 2
         is_doubtful = is_repeated or began - self._reconnected_at < _RECONNECT_WINDOW_S or has_waited
         if is_doubtful and await history.is_completed(self._bus, call):
-            raise AlreadyCompleted
+            raise errors.AlreadyCompleted
         # A call that is taken over is timed from its first start. If that was not recorded, it began soon after it was
         # sent.
         started = Start(is_repeated, began - _ago(delivery.stored_ns) if is_repeated else began)
@@ -132,16 +121,16 @@ class CallExecutor:
         async def begin(spec: ToolSpec, _watch: RunWatch) -> Start:
             direct_limit = self._runners.direct_limit(spec)
             if not self._concurrency.take_directly(call.tool, spec.concurrency, direct_limit):
-                raise Declined
+                raise errors.Declined
             if call.start_by is None or unix_ms() > call.start_by or not await on_begin():
                 self._concurrency.give_back(call.tool, direct=True)
-                raise Declined
+                raise errors.Declined
             return started
 
         progress = CallProgress(self._bus, call, may_have_published=call.round > 0)
         try:
             return await self._outcome(call, progress, started, began, begin, direct=True)
-        except Declined:
+        except errors.Declined:
             return None
 
     async def read(self, call: CallRequested) -> bytes:
@@ -149,9 +138,9 @@ class CallExecutor:
         began = time.monotonic()
         try:
             answer = await self._read(call, began)
-        except CallFailed as failure:
+        except errors.CallFailed as failure:
             fault = failure.fault()
-        except Declined:
+        except errors.Declined:
             fault = Fault(code="tool_unavailable", reason=f"every instance of {call.tool} is busy", retryable=True)
         else:
             _count(call.tool, "ok", began)
@@ -163,14 +152,14 @@ class CallExecutor:
     async def _read(self, call: CallRequested, began: float) -> bytes:
         spec = self._catalogue.live().get(call.tool)
         if spec is None:
-            raise UnknownTool(f"there is no tool {call.tool}")
+            raise errors.UnknownTool(f"there is no tool {call.tool}")
         if not (spec.idempotent and spec.side_effects in _READING) or spec.requires_approval:
-            raise ReadRefused(call.tool)
+            raise errors.ReadRefused(call.tool)
         call = call.model_copy(update={"spec": spec.digest()})
         await in_thread_if_large(wire_size(call.args), lambda: check_arguments(call, call.args, spec))
         # Nobody looks for this call at another instance, so each of several may make one at least.
         if not self._concurrency.take_directly(call.tool, spec.concurrency, self._runners.direct_limit(spec) or 1):
-            raise Declined
+            raise errors.Declined
         try:
             prepared = PreparedCall(
                 call, spec, call.args, may_have_begun=False, checked_at=began, may_decline=True, has_run=False
@@ -180,7 +169,7 @@ class CallExecutor:
         finally:
             self._concurrency.give_back(call.tool, direct=True)
         if isinstance(result, Pause):
-            raise ReadRefused(call.tool)
+            raise errors.ReadRefused(call.tool)
         with closing(result):
             return await self._outcomes.read(call, spec, result, began)
 
@@ -230,9 +219,9 @@ class CallExecutor:
                     built = await self._outcomes.build(call, spec, result, progress, artifacts, started.at)
                 _count(call.tool, "ok", checked_at)
                 return RoundEnd(built)
-            except CallFailed as failure:
+            except errors.CallFailed as failure:
                 fault = failure.fault()
-                if isinstance(failure, InvalidResult | ResultTooLarge | InvalidPause):
+                if isinstance(failure, errors.InvalidResult | errors.ResultTooLarge | errors.InvalidPause):
                     await self._tools.reject(call, spec, fault)
                 _count(call.tool, fault.code, checked_at)
                 logger.info("call_failed", code=fault.code, seconds=round(time.monotonic() - checked_at, 3))
@@ -246,7 +235,7 @@ class CallExecutor:
         if begun_at is None:
             return Start(may_have_begun=False, at=began)
         if not is_doubtful and await history.is_completed(self._bus, call):
-            raise AlreadyCompleted
+            raise errors.AlreadyCompleted
         return Start(may_have_begun=True, at=began - _ago(begun_at * 1_000_000))
 
     async def _spec(self, call: CallRequested) -> ToolSpec:
@@ -258,7 +247,7 @@ class CallExecutor:
             return READ_ARTIFACT_SPEC
         spec = await self._catalogue.spec(call.spec) or self._catalogue.live().get(call.tool)
         if spec is None or spec.name != call.tool:
-            raise UnknownTool(f"there is no tool {call.tool}")
+            raise errors.UnknownTool(f"there is no tool {call.tool}")
         # A tool that requires approval by now may not be called by an older specification either.
         known = [spec, self._catalogue.live().get(call.tool, spec)]
         is_checked = call.approval is not None or call.approval_rules
@@ -281,7 +270,7 @@ def check_approval(call: CallRequested, specs: Iterable[ToolSpec]) -> None:
     except (ValueError, RecursionError):  # The arguments have no canonical JSON, so no approval can be theirs.
         allowed = False
     if not allowed:
-        raise ApprovalMissing(call.tool)
+        raise errors.ApprovalMissing(call.tool)
 
 
 def _count(tool: str, code: str, began: float) -> None:

@@ -36,14 +36,7 @@ import structlog
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from contracts.tools.messages import (
-    DIRECT_HEADER,
-    CallRequested,
-    DirectReply,
-    ReadRequested,
-    ReceivedAnswer,
-    ReceivedQuestion,
-)
+from contracts.tools import messages
 from contracts.wire import names, subjects
 from contracts.wire.base import parsed
 from contracts.wire.faults import Fault, describe
@@ -128,7 +121,7 @@ class DirectCalls:
         if self._answering:
             await asyncio.wait(self._answering, timeout=_ANSWER_WITHIN_S)
 
-    async def outcome(self, call: CallRequested) -> RoundEnd | None:
+    async def outcome(self, call: messages.CallRequested) -> RoundEnd | None:
         """Return how a call ends that was received directly; else None. Raises RunEnded and AlreadyCompleted."""
         received = self._received.get(_key(call)) if call.again else None
         return None if received is None or received.task is None else await asyncio.shield(received.task)
@@ -136,7 +129,9 @@ class DirectCalls:
     def _on_call(self, message: Msg) -> None:
         if "Nats-Subject" in (message.headers or {}):
             return  # Not sent by a planner, but an answer of the server that somebody has sent here: forged.
-        if (call := parsed(CallRequested, message.data)) is None:  # Where it is parsed next, handlings are counted.
+        if (
+            call := parsed(messages.CallRequested, message.data)
+        ) is None:  # Where it is parsed next, handlings are counted.
             start_in(self._answering, self._reply(message, "declined"))
             return
         key = _key(call)
@@ -151,7 +146,7 @@ class DirectCalls:
         self._remember(key, _Received(time.monotonic(), task=task))
         task.add_done_callback(partial(self._on_end, key))
 
-    async def _answer_call(self, message: Msg, call: CallRequested) -> RoundEnd | None:
+    async def _answer_call(self, message: Msg, call: messages.CallRequested) -> RoundEnd | None:
         """Return how the call has ended. The answer says it, unless it was `unfinished` before that."""
 
         def answer_unfinished() -> None:
@@ -160,7 +155,7 @@ class DirectCalls:
 
         structlog.contextvars.bind_contextvars(run_id=call.run_id, call_id=call.call_id, tool=call.tool)
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        kind: DirectReply = "unfinished"
+        kind: messages.DirectReply = "unfinished"
         body = b""
         timer = asyncio.get_running_loop().call_later(_ANSWER_WITHIN_S, answer_unfinished)
         try:
@@ -175,11 +170,11 @@ class DirectCalls:
                 timer.cancel()
                 await self._reply(message, kind, body)
 
-    async def _reply(self, message: Msg, kind: DirectReply, body: bytes = b"") -> bool:
-        return await self._bus.send(message.reply, body, {DIRECT_HEADER: kind})
+    async def _reply(self, message: Msg, kind: messages.DirectReply, body: bytes = b"") -> bool:
+        return await self._bus.send(message.reply, body, {messages.DIRECT_HEADER: kind})
 
     async def _on_question(self, message: Msg) -> None:
-        if (question := parsed(ReceivedQuestion, message.data)) is None:
+        if (question := parsed(messages.ReceivedQuestion, message.data)) is None:
             return
         received = self._received.get(question.idempotency_key)
         if received is not None:
@@ -189,7 +184,7 @@ class DirectCalls:
         else:
             is_received = False
             self._remember(question.idempotency_key, _Received(time.monotonic(), is_refused=True))
-        await self._bus.send(message.reply, ReceivedAnswer(received=is_received).model_dump_json().encode())
+        await self._bus.send(message.reply, messages.ReceivedAnswer(received=is_received).model_dump_json().encode())
 
     def _on_end(self, key: str, task: asyncio.Task[RoundEnd | None]) -> None:
         received = self._received.get(key)
@@ -230,7 +225,7 @@ class DirectCalls:
         self._outcomes_bytes -= self._outcomes.pop(key, 0)
 
 
-def _key(call: CallRequested) -> str:
+def _key(call: messages.CallRequested) -> str:
     return names.round_key(call.run_id, call.call_id, call.round)
 
 
@@ -287,11 +282,11 @@ class CallHandler:
         return True
 
 
-def _read(delivery: Delivery) -> CallRequested:
+def _read(delivery: Delivery) -> messages.CallRequested:
     """Return the call in a message. Raises NotACall."""
     try:
         address = subjects.parse(delivery.subject)
-        call = CallRequested.model_validate_json(delivery.data)
+        call = messages.CallRequested.model_validate_json(delivery.data)
         names.MESSAGE.checked(names.pause_of(call.call_id, call.round))
     except ValidationError as error:
         raise NotACall(describe(error, limit=1)) from error
@@ -311,10 +306,10 @@ class ToolReads(Answerer):
 
     async def answer(self, message: Msg) -> None:
         """Make the call, and send its outcome."""
-        if (asked := parsed(ReadRequested, message.data)) is None:
+        if (asked := parsed(messages.ReadRequested, message.data)) is None:
             return  # Not from a service of this version; it stops waiting.
         deadline_at = unix_ms() + int(MAX_READ_S * 1000)
-        call = CallRequested(
+        call = messages.CallRequested(
             **asked.model_dump(), call_id="1-1", run_id=new_id(), spec="", step=1, deadline_at=deadline_at
         )
         is_full = len(self._answering) > MAX_READS

@@ -17,14 +17,7 @@ from contracts.runs.events import CallStarted, Cancelled, RunEvent, RunStarted
 from contracts.runs.inbox import CallFinished
 from contracts.runs.payload import FinalPayload
 from contracts.runs.requests import RunLimits, RunRequested
-from contracts.tools.messages import (
-    DIRECT_HEADER,
-    REPLY_HEADER,
-    CallRequested,
-    RespondedArtifact,
-    RunnerAnnouncement,
-    ToolSpec,
-)
+from contracts.tools import messages
 from contracts.wire import keys, names, subjects
 from contracts.wire.faults import Fault
 from contracts.wire.names import new_id, unix_ms
@@ -65,10 +58,10 @@ async def store(rclone: S3Server, server: NatsServer) -> AsyncIterator[Store]:
         yield found
 
 
-def call_requested(tool: str, **fields: Any) -> CallRequested:
+def call_requested(tool: str, **fields: Any) -> messages.CallRequested:
     """A call as a planner requests it."""
     known = {"call_id": "1-0", "run_id": "0" * 32, "tenant": "default", "args": {}, "spec": "0" * 24, "step": 1}
-    return CallRequested.model_validate({**known, "tool": tool, **fields})
+    return messages.CallRequested.model_validate({**known, "tool": tool, **fields})
 
 
 def fault_of(finished: CallFinished) -> Fault:
@@ -77,7 +70,7 @@ def fault_of(finished: CallFinished) -> Fault:
     return finished.failure
 
 
-def named_of(finished: CallFinished) -> tuple[RespondedArtifact, ArtifactRef]:
+def named_of(finished: CallFinished) -> tuple[messages.RespondedArtifact, ArtifactRef]:
     """What an outcome says of its artifact with a key, and where that is stored."""
     assert finished.responded is not None, finished
     assert finished.responded.ref is not None, finished
@@ -90,7 +83,7 @@ def replying(client: Client, *replies: bytes | tuple[str, bytes]) -> Callable[[M
     async def on_call(message: Msg) -> None:
         for each in replies:
             kind, body = ("result", each) if isinstance(each, bytes) else each
-            await client.publish(message.reply, body, headers={REPLY_HEADER: kind})
+            await client.publish(message.reply, body, headers={messages.REPLY_HEADER: kind})
 
     return on_call
 
@@ -128,7 +121,7 @@ class Planner:
         """End a run."""
         await self.append(run, Cancelled(payload=FinalPayload(raw_answer="")))
 
-    async def spec(self, tool: str) -> ToolSpec:
+    async def spec(self, tool: str) -> messages.ToolSpec:
         """Return the tool's specification once it is in the catalogue."""
         await wait_until(lambda: tool in self.catalogue.live(), what=f"{tool} is in the catalogue")
         return self.catalogue.live()[tool]
@@ -196,9 +189,9 @@ class Planner:
         """Return the dead letters of a stream."""
         return await (await self.bus.reader(subjects.DEAD)).messages(subjects.dead(stream))
 
-    async def declare(self, spec: ToolSpec) -> str:
+    async def declare(self, spec: messages.ToolSpec) -> str:
         """Put a specification into the catalogue by hand, as if a run had pinned it; return its digest."""
-        spec = ToolSpec.model_validate_json(spec.model_dump_json())
+        spec = messages.ToolSpec.model_validate_json(spec.model_dump_json())
         await self.bus.publish(key_subject(keys.tool_spec(spec.digest())), spec.model_dump_json().encode())
         return spec.digest()
 
@@ -214,7 +207,7 @@ class Direct:
 
     async def on_announcement(self, message: Msg) -> None:
         """Note an instance that comes or leaves."""
-        announced = RunnerAnnouncement.model_validate_json(message.data)
+        announced = messages.RunnerAnnouncement.model_validate_json(message.data)
         (self.instances.discard if announced.leaving else self.instances.add)(announced.instance)
 
     async def instance(self) -> str:
@@ -223,13 +216,13 @@ class Direct:
         [instance] = self.instances
         return instance
 
-    async def message(self, tool: str, *, spec: str = "", **args: Any) -> CallRequested:
+    async def message(self, tool: str, *, spec: str = "", **args: Any) -> messages.CallRequested:
         """A call of a new run."""
         spec = spec or (await self.planner.spec(tool)).digest()
         fields = {"run_id": await self.planner.open_run(), "args": args, "spec": spec, "start_by": unix_ms() + 5000}
         return call_requested(tool, call_id="1-1", **fields)
 
-    async def call(self, call: CallRequested) -> tuple[str, bytes]:
+    async def call(self, call: messages.CallRequested) -> tuple[str, bytes]:
         """Make it, and return what the last reply says and its body."""
 
         def is_begun(reply: Msg) -> bool:
@@ -243,7 +236,7 @@ class Direct:
 
 def direct_kind(reply: Msg) -> str:
     """What a reply to a direct call says."""
-    return (reply.headers or {})[DIRECT_HEADER]
+    return (reply.headers or {})[messages.DIRECT_HEADER]
 
 
 @pytest.fixture
@@ -271,13 +264,13 @@ async def start_runner(server: NatsServer) -> AsyncIterator[Start]:
     """Starts tool runners in this process, with specifications (the tools file) and settings."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(*specs: ToolSpec, servers: Sequence[McpServer] = (), **settings: Any) -> Bus:
+        async def start(*specs: messages.ToolSpec, servers: Sequence[McpServer] = (), **settings: Any) -> Bus:
             configured = ToolRunnerSettings(
                 nats_url=server.url,
                 **{"discover_s": 0.3, "graceful_timeout_s": 0.1, "settling_s": 0.5, "trust_tools": True, **settings},
             )
             bus = await stack.enter_async_context(connected(server.url, "tool_runner", configured))
-            specs = tuple(ToolSpec.model_validate_json(spec.model_dump_json()) for spec in specs)
+            specs = tuple(messages.ToolSpec.model_validate_json(spec.model_dump_json()) for spec in specs)
             declared = [Announcement(spec, spec.digest(), "", "file") for spec in specs]
             await stack.enter_async_context(running(bus, configured, declared, servers=servers))
             return bus

@@ -8,17 +8,11 @@ from pydantic import BaseModel, Field
 
 from contracts.tools.messages import Finding, ToolSpec
 from runwire import ToolContext, ToolResponse, tool
-from services.tool_runner.check_rules import (
-    METADATA,
-    Announced,
-    Answered,
-    Sent,
-    announcement_findings,
-    answer_findings,
-    repetition_finding,
-)
+from services.tool_runner import check_rules
 
-SENT = Sent("write_post", "ctx-456", "req-789", "trace-012", "user-345", at=1_700_000_000.0, skill_id="writing")
+SENT = check_rules.Sent(
+    "write_post", "ctx-456", "req-789", "trace-012", "user-345", at=1_700_000_000.0, skill_id="writing"
+)
 ABOUT = {
     "context_id": "ctx-456",
     "request_id": "req-789",
@@ -28,7 +22,7 @@ ABOUT = {
     "executed_at": "2023-11-14T22:13:21.000Z",
 }
 VALUE = {"artifact_id": "abc-123", "artifact": {"title": "AI"}, "_metadata": ABOUT}
-GOOD = Answered(
+GOOD = check_rules.Answered(
     at=1_700_000_002.0,
     latency_ms=1200,
     value=VALUE,
@@ -41,18 +35,18 @@ GOOD = Answered(
 )
 
 
-def with_value(**changes: Any) -> Answered:
+def with_value(**changes: Any) -> check_rules.Answered:
     return replace(GOOD, value=VALUE | changes)
 
 
-def with_metadata(**changes: Any) -> Answered:
+def with_metadata(**changes: Any) -> check_rules.Answered:
     """The good answer with other members of `_metadata`; None leaves one out."""
     kept = {name: each for name, each in (ABOUT | changes).items() if each is not None}
     return with_value(_metadata=kept)
 
 
-def line_of(answered: Answered, name: str) -> Finding:
-    (found,) = [line for line in answer_findings(SENT, answered) if line.name == name]
+def line_of(answered: check_rules.Answered, name: str) -> Finding:
+    (found,) = [line for line in check_rules.answer_findings(SENT, answered) if line.name == name]
     return found
 
 
@@ -81,19 +75,21 @@ def line_of(answered: Answered, name: str) -> Finding:
         (replace(GOOD, failure="tool_error: no"), "call", "failed"),
     ],
 )
-def test_each_fault_of_an_answer_has_a_line_with_its_remedy(answered: Answered, line: str, status: str) -> None:
+def test_each_fault_of_an_answer_has_a_line_with_its_remedy(
+    answered: check_rules.Answered, line: str, status: str
+) -> None:
     """And every other line is as before, or is not there."""
     found = line_of(answered, line)
     assert found.status == status
     assert found.mend
-    others = [one for one in answer_findings(SENT, answered) if one.name != line]
+    others = [one for one in check_rules.answer_findings(SENT, answered) if one.name != line]
     assert {one.status for one in others} <= {"ok"}
 
 
 def test_a_tool_with_skills_takes_them_as_an_argument() -> None:
     """Or nobody can choose one; this is a hint."""
     sent = replace(SENT, skill_id=None, takes_skill=False)
-    (found,) = [line for line in answer_findings(sent, GOOD) if line.name == "skill_id"]
+    (found,) = [line for line in check_rules.answer_findings(sent, GOOD) if line.name == "skill_id"]
     assert found.status == "warning"
 
 
@@ -105,14 +101,14 @@ def test_a_tool_with_skills_takes_them_as_an_argument() -> None:
         (with_value(artifact={"title": "other"}), True, "failed"),
         (replace(GOOD, content="another"), True, "failed"),
         (replace(GOOD, complaint="title is missing"), True, "failed"),
-        (Answered(at=0, failure="tool_error: no"), True, "failed"),
-        (Answered(at=0, failure="outcome_unknown: lost"), False, "warning"),
+        (check_rules.Answered(at=0, failure="tool_error: no"), True, "failed"),
+        (check_rules.Answered(at=0, failure="outcome_unknown: lost"), False, "warning"),
         (replace(GOOD, value=[1]), True, "failed"),
     ],
 )
-def test_the_same_call_gives_the_same_answer(again: Answered, *, is_idempotent: bool, status: str) -> None:
+def test_the_same_call_gives_the_same_answer(again: check_rules.Answered, *, is_idempotent: bool, status: str) -> None:
     """A tool that is not idempotent is never called twice, so it may have forgotten it."""
-    found = repetition_finding(GOOD, again, is_idempotent=is_idempotent)
+    found = check_rules.repetition_finding(GOOD, again, is_idempotent=is_idempotent)
     assert (found.name, found.status) == ("repetition", status)
     assert bool(found.mend) == (status != "ok")
 
@@ -135,10 +131,10 @@ async def write_post(
 SPEC = write_post.spec
 
 
-def facts(spec: ToolSpec | None = SPEC, **more: Any) -> Announced:
+def facts(spec: ToolSpec | None = SPEC, **more: Any) -> check_rules.Announced:
     """What is known of a tool that is as it should be, but for `more`."""
     given = {"version": "1.0.0", "instances": 2, "digests": {"d"}, "is_offered": True, "artifact_type": "text"}
-    return Announced("write_post", spec, "d", **{**given, **more})
+    return check_rules.Announced("write_post", spec, "d", **{**given, **more})
 
 
 def by_name(found: list[Finding]) -> dict[str, Finding]:
@@ -150,7 +146,7 @@ def by_name(found: list[Finding]) -> dict[str, Finding]:
 
 def test_a_tool_that_returns_a_tool_response_is_as_it_should_be() -> None:
     """Every line is ok, and none says how to mend it."""
-    found = announcement_findings(facts())
+    found = check_rules.announcement_findings(facts())
     assert [(line.name, line.status, line.mend) for line in found] == [
         (name, "ok", "")
         for name in (
@@ -169,7 +165,7 @@ def output(**changes: Any) -> dict[str, Any]:
         "artifact": {"type": "object"},
         "_metadata": {
             "type": "object",
-            "properties": {name: {"type": "string"} for name in METADATA},
+            "properties": {name: {"type": "string"} for name in check_rules.METADATA},
         },
     }
     kept = {name: each for name, each in (members | changes).items() if each is not None}
@@ -213,7 +209,7 @@ def test_each_fault_of_an_announcement_has_a_line_with_its_remedy(
     changes: dict[str, Any], more: dict[str, Any], line: str, status: str
 ) -> None:
     """Of the announcement, or of what the catalogue says of it."""
-    found = by_name(announcement_findings(facts(SPEC.model_copy(update=changes), **more)))[line]
+    found = by_name(check_rules.announcement_findings(facts(SPEC.model_copy(update=changes), **more)))[line]
     assert found.status == status
     assert found.mend
 
@@ -221,7 +217,7 @@ def test_each_fault_of_an_announcement_has_a_line_with_its_remedy(
 @pytest.mark.parametrize("flags", [{"side_effects": "write"}, {"idempotent": True}, {"requires_approval": True}])
 def test_flags_are_shown(flags: dict[str, Any]) -> None:
     """As they are announced."""
-    shown = by_name(announcement_findings(facts(SPEC.model_copy(update=flags))))["flags"]
+    shown = by_name(check_rules.announcement_findings(facts(SPEC.model_copy(update=flags))))["flags"]
     assert str(next(iter(flags))) in shown.finding
     assert shown.status == "ok"
 
@@ -230,5 +226,5 @@ def test_a_schema_by_hand_is_as_good() -> None:
     """Behind a reference, too."""
     by_reference = {"$ref": "#/$defs/Standard~1form", "$defs": {"Standard/form": output()}}
     for schema in (output(), {"allOf": [output()]}, by_reference):
-        found = announcement_findings(facts(SPEC.model_copy(update={"output_schema": schema})))
+        found = check_rules.announcement_findings(facts(SPEC.model_copy(update={"output_schema": schema})))
         assert {line.status for line in found} == {"ok"}

@@ -8,14 +8,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from contracts.runs.inbox import CallFinished, CallPaused
-from contracts.tools.messages import (
-    REPLY_HEADER,
-    CallRequested,
-    ReceivedAnswer,
-    ReceivedQuestion,
-    RunnerAnnouncement,
-    ToolSpec,
-)
+from contracts.tools import messages
 from contracts.wire import subjects
 from contracts.wire.names import unix_ms
 from runwire import tool
@@ -34,12 +27,12 @@ pytestmark = pytest.mark.usefixtures("runner")
 
 async def was_received(direct: Direct, key: str, age_s: float = 0.0) -> bool:
     """Ask whether a call was received."""
-    question = ReceivedQuestion(idempotency_key=key, age_s=age_s).model_dump_json().encode()
+    question = messages.ReceivedQuestion(idempotency_key=key, age_s=age_s).model_dump_json().encode()
     reply = await direct.planner.bus.request(subjects.direct_status(await direct.instance()), question)
-    return ReceivedAnswer.model_validate_json(reply.data).received
+    return messages.ReceivedAnswer.model_validate_json(reply.data).received
 
 
-async def store(direct: Direct, call: CallRequested) -> None:
+async def store(direct: Direct, call: messages.CallRequested) -> None:
     """Send it through CALLS, as a planner does that takes the run over: as a call that may have begun."""
     stored = call.model_copy(update={"again": True, "start_by": None})
     await direct.planner.bus.publish_surely(
@@ -136,7 +129,7 @@ async def test_an_instance_that_stops_declines_what_planners_still_send(
             replies: list[asyncio.Task[Msg]] = []
 
             async def on_announcement(message: Msg) -> None:
-                if RunnerAnnouncement.model_validate_json(message.data).leaving:
+                if messages.RunnerAnnouncement.model_validate_json(message.data).leaving:
                     replies.append(asyncio.create_task(bus.request(subjects.direct_call(instance), body)))
 
             await bus.subscribe(subjects.runner(), on_announcement)
@@ -150,11 +143,13 @@ async def test_a_pause_ends_a_direct_call_and_reaches_the_run_through_its_inbox(
 
     async def ask(message: Msg) -> None:
         calls.append(message.data)
-        await client.publish(message.reply, b'{"number": 0, "title": "Which seat?"}', headers={REPLY_HEADER: "pause"})
+        await client.publish(
+            message.reply, b'{"number": 0, "title": "Which seat?"}', headers={messages.REPLY_HEADER: "pause"}
+        )
 
     await client.subscribe("tool.seats", "seats", cb=ask)
     planner = direct.planner
-    spec = await planner.declare(ToolSpec(name="seats"))
+    spec = await planner.declare(messages.ToolSpec(name="seats"))
     call = await direct.message("seats", spec=spec)
     assert (await direct.call(call))[0] == "unfinished"
     await store(direct, call)

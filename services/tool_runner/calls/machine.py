@@ -23,16 +23,7 @@ All times are seconds of one monotonic clock.
 import math
 from typing import assert_never
 
-from services.tool_runner.errors import (
-    CallFailed,
-    DeadlinePassed,
-    InvalidResult,
-    OutcomeUnknown,
-    ResultTooLarge,
-    ToolReported,
-    ToolTimedOut,
-    ToolUnavailable,
-)
+from services.tool_runner import errors
 
 from . import commands, events
 from .commands import Command
@@ -139,7 +130,7 @@ class CallMachine:
             case events.NoResponders() | events.Lost():
                 return self._on_absent(event, now)
             case events.Flood():
-                return self._fail(ResultTooLarge(f"{self.rules.tool} sent more than can be handled"))
+                return self._fail(errors.ResultTooLarge(f"{self.rules.tool} sent more than can be handled"))
             case events.Reconnected():
                 return self._on_reconnected(now)
             case events.Tick(connected_since):
@@ -181,9 +172,11 @@ class CallMachine:
         """Send the call again if that is safe. The tool was called, and no instance works on the call any more."""
         state, tool = self.state, self.rules.tool
         if not self.rules.idempotent:
-            return self._fail(OutcomeUnknown(tool))
+            return self._fail(errors.OutcomeUnknown(tool))
         if state.attempts >= self.rules.max_attempts:
-            return self._fail(ToolUnavailable(f"{tool} stopped in the middle of this call {state.attempts} times"))
+            return self._fail(
+                errors.ToolUnavailable(f"{tool} stopped in the middle of this call {state.attempts} times")
+            )
         state.has_heartbeat, state.no_status, state.may_be_unread = False, False, True
         state.instance = state.content = state.absent_since = None
         state.repeats = state.attempts
@@ -201,7 +194,7 @@ class CallMachine:
         state.times_late += 1
         if state.times_late >= _MAX_TIMES_LATE:
             late = f"{self.rules.tool} received this call {state.times_late} times too late to start it"
-            return self._fail(ToolUnavailable(f"{late}: its process was stopped, or its clock is wrong"))
+            return self._fail(errors.ToolUnavailable(f"{late}: its process was stopped, or its clock is wrong"))
         return self._delay(_DELAY_S, now)
 
     def _on_absent(self, event: events.NoResponders | events.Lost, now: float) -> list[Command]:
@@ -225,7 +218,9 @@ class CallMachine:
             died = state.attempts - 1  # The last one was not received.
             times = {1: "once", 2: "twice"}.get(died, f"{died} times")
             how = f"its process died {times} in this call, and " if died else ""
-            return self._fail(ToolUnavailable(f"no service for tool {self.rules.tool}: {how}none is connected now"))
+            return self._fail(
+                errors.ToolUnavailable(f"no service for tool {self.rules.tool}: {how}none is connected now")
+            )
         state.checked_at = -math.inf  # Another tool runner may have completed the call meanwhile.
         return self._delay(min(_MAX_DELAY_S, _DELAY_S + absent_s / 2), now)
 
@@ -318,7 +313,7 @@ class CallMachine:
             return []
         unknown = "" if rules.idempotent else " Whether the call took effect is unknown."
         late = f"{rules.tool} timed out: it did not answer within {rules.timeout_s:g} s."
-        return self._fail(ToolTimedOut(late + unknown))
+        return self._fail(errors.ToolTimedOut(late + unknown))
 
     def _on_reply(self, event: events.Reply, now: float) -> list[Command]:
         state = self.state
@@ -344,7 +339,7 @@ class CallMachine:
             case events.Result():
                 return self._on_result(event, now)
             case events.Failure(failure):
-                return self._complete(commands.Fail(ToolReported(failure)), now)
+                return self._complete(commands.Fail(errors.ToolReported(failure)), now)
             case events.Pause(data):
                 return self._complete(commands.Pause(data), now)
             case _:
@@ -365,21 +360,21 @@ class CallMachine:
 
     def _lose_parts(self, now: float) -> list[Command]:
         return self._complete(
-            commands.Fail(InvalidResult(f"parts of the result of {self.rules.tool} were lost on the way")), now
+            commands.Fail(errors.InvalidResult(f"parts of the result of {self.rules.tool} were lost on the way")), now
         )
 
     def _too_large(self, size: int, now: float) -> list[Command]:
         if size <= self.rules.max_result_bytes:
             return []
         limit = f"above {self.rules.max_result_bytes} bytes; ask for less, or for a part of it"
-        return self._complete(commands.Fail(ResultTooLarge(f"the result of {self.rules.tool} is {limit}")), now)
+        return self._complete(commands.Fail(errors.ResultTooLarge(f"the result of {self.rules.tool} is {limit}")), now)
 
     def _complete(self, ending: commands.Ending, now: float) -> list[Command]:
         """End a call that the tool has ended. Only requests that an instance may still read are cancelled."""
         may_be_unread = self.state.may_be_unread or now - self.state.began_at > _ALONE_S
         return [*([commands.Cancel()] if may_be_unread else []), self._end(ending)]
 
-    def _fail(self, failure: CallFailed) -> list[Command]:
+    def _fail(self, failure: errors.CallFailed) -> list[Command]:
         """End a call that an instance may still work on."""
         return [commands.Cancel(), self._end(commands.Fail(failure))]
 
@@ -388,5 +383,5 @@ class CallMachine:
         return ending
 
 
-def _deadline_passed(before: str) -> DeadlinePassed:
-    return DeadlinePassed(f"the time for this call was over before the tool {before}")
+def _deadline_passed(before: str) -> errors.DeadlinePassed:
+    return errors.DeadlinePassed(f"the time for this call was over before the tool {before}")

@@ -247,7 +247,8 @@ class CatalogueWriter:
         """(tool, instance) that has been told that it is offered."""
         self._differing: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
-        self._problem: str | None = None
+        self.problem: str | None = None
+        """Why the catalogue could not be written; None when it was."""
 
     async def start(self) -> "CatalogueWriter":
         """Start to write."""
@@ -273,17 +274,13 @@ class CatalogueWriter:
         await cancelled(*self._tasks)
         await self._acceptance.stop()
 
-    def problem(self) -> str | None:
-        """Return why the catalogue could not be written; None when it was."""
-        return self._problem
-
     async def _write(self) -> None:
         while True:
             self._changed.clear()
             try:
-                self._problem = await self._write_all()
+                self.problem = await self._write_all()
             except BusError as error:
-                self._problem = f"acceptance of tools: {error}"
+                self.problem = f"acceptance of tools: {error}"
             await asyncio.sleep(_MIN_PASS_INTERVAL_S)
             await is_set_within(self._changed, 1.0)
 

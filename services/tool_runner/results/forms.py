@@ -22,16 +22,7 @@ from typing import Any, cast
 from contracts.artifacts import ArtifactRef, JsonType
 from contracts.tools.messages import MAX_OWN_ID_CHARACTERS, ArtifactPreview, CallRequested, RespondedArtifact, ToolSpec
 from runwire.plans.schema_graph import schema_at, steps_of
-from services.shared.redaction.json_values import (
-    canonical_json,
-    is_placeholder,
-    json_type,
-    placeholder,
-    plain,
-    stored_size,
-    well_formed,
-    wire_size,
-)
+from services.shared.redaction import json_values
 from services.shared.redaction.separation import Path, SeparatedResult, dotted
 from services.shared.redaction.stored_values import stored_text
 
@@ -81,7 +72,7 @@ def skill_id_of(value: Any) -> str | None:
 def text_of(value: Any, name: str) -> str | None:
     """Return a member that is a text and not blank, or None. The placeholder of a hidden text is none."""
     text = _member(value, name)
-    return text if isinstance(text, str) and text.strip() and not is_placeholder(text) else None
+    return text if isinstance(text, str) and text.strip() and not json_values.is_placeholder(text) else None
 
 
 def artifact_type_of(value: Any, schema: Any) -> str | None:
@@ -113,7 +104,7 @@ def artifact_type_of(value: Any, schema: Any) -> str | None:
 
 def fingerprint(tool: str, args: Mapping[str, Any]) -> str:
     """Return what equal calls have in common: the tool's name, and the SHA-256 of their arguments' canonical JSON."""
-    return f"{tool}-{hashlib.sha256(canonical_json(plain(args))).hexdigest()}"
+    return f"{tool}-{hashlib.sha256(json_values.canonical_json(json_values.plain(args))).hexdigest()}"
 
 
 def _member(value: Any, name: str | None) -> Any:
@@ -161,12 +152,11 @@ _MAX_INSPECTED = 1_000
 
 def preview_of(shown: Any, artifact: Any) -> ArtifactPreview:
     """Return the preview of an artifact. `shown`: the artifact with placeholders of what its schema hides."""
-    head = well_formed(stored_text(shown)[:MAX_HEAD_CHARACTERS])
-    while (size := wire_size(head)) > _MAX_HEAD_BYTES:
+    head = json_values.well_formed(stored_text(shown)[:MAX_HEAD_CHARACTERS])
+    while (size := json_values.wire_size(head)) > _MAX_HEAD_BYTES:
         head = head[: len(head) * _MAX_HEAD_BYTES // size]
-    return ArtifactPreview(
-        json_type=cast("JsonType", json_type(artifact)), size=stored_size(artifact), counts=_counts(shown), head=head
-    )
+    kind, whole = cast("JsonType", json_values.json_type(artifact)), json_values.stored_size(artifact)
+    return ArtifactPreview(json_type=kind, size=whole, counts=_counts(shown), head=head)
 
 
 def _counts(shown: Any) -> dict[str, int]:
@@ -176,8 +166,8 @@ def _counts(shown: Any) -> dict[str, int]:
     for path, value in islice(_breadth_first(shown), _MAX_INSPECTED):
         if not (isinstance(value, list) or (not path and isinstance(value, Mapping))):
             continue
-        name = well_formed(dotted(path)) if path else ""
-        room -= wire_size({name: len(value)})
+        name = json_values.well_formed(dotted(path)) if path else ""
+        room -= json_values.wire_size({name: len(value)})
         if room < 0 or len(found) >= _MAX_COUNTS:
             break
         found[name] = len(value)
@@ -249,13 +239,13 @@ def take_out(
     if form.artifact is None or form.key is None or not isinstance(shown, Mapping):  # Not a mapping: all is hidden.
         return parts, none
     artifact, path = value[form.artifact], dotted((form.artifact,))
-    if artifact is None or is_placeholder(artifact):
+    if artifact is None or json_values.is_placeholder(artifact):
         return parts, none
-    inside, is_hidden = shown[form.artifact], is_placeholder(shown[form.artifact])
+    inside, is_hidden = shown[form.artifact], json_values.is_placeholder(shown[form.artifact])
     others = {name: each for name, each in parts.artifacts.items() if not name.startswith((f"{path}.", f"{path}["))}
     separated = replace(
         parts,
-        observation={**shown, form.artifact: inside if is_hidden else placeholder(artifact)},
+        observation={**shown, form.artifact: inside if is_hidden else json_values.placeholder(artifact)},
         artifacts={path: artifact, **others},
     )
     key = shown[form.key]
@@ -265,7 +255,7 @@ def take_out(
     return separated, replace(
         none,
         path=path,
-        key=key if is_usable and not is_placeholder(key) else None,
+        key=key if is_usable and not json_values.is_placeholder(key) else None,
         fingerprint=fingerprint(call.tool, call.args),
         artifact_type=artifact_type_of(shown, spec.output_schema),
         preview=None if is_hidden else preview_of(inside, artifact),

@@ -18,15 +18,6 @@ from nats.aio.msg import Msg
 
 from contracts.artifacts import GIVEN_HEADER, BytesGiven
 from contracts.tools import messages as tools
-from contracts.tools.messages import (
-    PARTS_HEADER,
-    REPLY_HEADER,
-    CallQuestion,
-    ResultRejected,
-    ToolCall,
-    ToolFailure,
-    ToolSpec,
-)
 from contracts.wire import names, subjects
 from contracts.wire.base import MAX_INLINE_BYTES, parsed
 from services.messaging.connection import Bus
@@ -61,10 +52,10 @@ def event_of(message: Msg, request: int) -> Event:
     if not data and headers.get("Status") == "503":
         return events.NoResponders(request)
     if _ERROR_HEADER in headers:  # an error of a NATS micro library
-        return events.Failure(ToolFailure(reason=headers[_ERROR_HEADER][:_MAX_REASON_CHARACTERS]))
-    match headers.get(REPLY_HEADER, "result"):
+        return events.Failure(tools.ToolFailure(reason=headers[_ERROR_HEADER][:_MAX_REASON_CHARACTERS]))
+    match headers.get(tools.REPLY_HEADER, "result"):
         case "result":
-            return events.Result(request, data, _part_count(headers.get(PARTS_HEADER)))
+            return events.Result(request, data, _part_count(headers.get(tools.PARTS_HEADER)))
         case "failure":
             return events.Failure(read_failure(data))
         case "part":
@@ -92,14 +83,14 @@ def _part_count(header: str | None) -> int | None:
     return int(header) if header.strip().isdecimal() and len(header) <= _MAX_COUNT_DIGITS else _UNKNOWN_COUNT
 
 
-def read_failure(data: bytes) -> ToolFailure:
+def read_failure(data: bytes) -> tools.ToolFailure:
     """Parse a failure in any form: the model's, JSON, or plain text."""
-    if (failure := parsed(ToolFailure, data)) is None:
+    if (failure := parsed(tools.ToolFailure, data)) is None:
         try:
             text = str(orjson.loads(data))
         except ValueError:
             text = data.decode(errors="replace")
-        failure = ToolFailure(reason=text or "the tool failed and did not say why")
+        failure = tools.ToolFailure(reason=text or "the tool failed and did not say why")
     if len(failure.reason) <= _MAX_REASON_CHARACTERS:
         return failure
     return failure.model_copy(update={"reason": failure.reason[:_MAX_REASON_CHARACTERS] + "…"})
@@ -223,7 +214,7 @@ class Answers:
             source.replies > _MAX_REPLIES_PER_S
             or source.bytes > _MAX_BYTES_PER_S
             or source.unused_bytes > _MAX_UNUSED_BYTES_PER_S
-            or (size > _MAX_OTHER_BYTES and headers.get(REPLY_HEADER, "result") != "result")
+            or (size > _MAX_OTHER_BYTES and headers.get(tools.REPLY_HEADER, "result") != "result")
             or FORGED in headers
         ):
             self._cut_off(source)
@@ -266,17 +257,17 @@ class NatsTransport:
         """Since when the bus has been connected, by the monotonic clock; None: it is not."""
         return self._bus.up_since if self._bus.is_connected else None
 
-    def serves(self, _spec: ToolSpec) -> bool:
+    def serves(self, _spec: tools.ToolSpec) -> bool:
         """Whether this transport reaches the tool: any that no other transport serves."""
         return True
 
     @contextmanager
-    def connect(self, spec: ToolSpec, queue: EventQueue) -> Iterator["NatsConnection"]:
+    def connect(self, spec: tools.ToolSpec, queue: EventQueue) -> Iterator["NatsConnection"]:
         """Put the replies to one call into its queue until the context ends."""
         with self._answers.to(queue):
             yield NatsConnection(self._bus, self._answers, spec.name, queue)
 
-    async def reject(self, tool: str, rejected: ResultRejected) -> None:
+    async def reject(self, tool: str, rejected: tools.ResultRejected) -> None:
         """Report to the tool's instances why a result or pause is not accepted."""
         await self._bus.send(subjects.tool_rejected(tool), rejected.model_dump_json().encode())
 
@@ -287,12 +278,12 @@ class NatsConnection:
     def __init__(self, bus: Bus, answers: Answers, tool: str, queue: EventQueue) -> None:
         self._bus, self._answers, self._tool, self._queue = bus, answers, tool, queue
 
-    async def send(self, request: int, call: ToolCall) -> bool:
+    async def send(self, request: int, call: tools.ToolCall) -> bool:
         """Send the call to one instance. False when it was certainly not sent."""
         body = call.model_dump_json().encode()
         return await self._answers.send(self._tool, subjects.tool(self._tool), body, self._queue, request)
 
-    async def ask_status(self, request: int, question: CallQuestion) -> None:
+    async def ask_status(self, request: int, question: tools.CallQuestion) -> None:
         """Ask all instances whether one works on the call."""
         body = question.model_dump_json().encode()
         await self._answers.send(self._tool, subjects.tool_status(self._tool), body, self._queue, request)
@@ -306,6 +297,6 @@ class NatsConnection:
         """Send bytes to all instances."""
         await self._bus.send(subjects.tool_given(self._tool), data, {GIVEN_HEADER: header_value(given)})
 
-    async def cancel(self, question: CallQuestion) -> None:
+    async def cancel(self, question: tools.CallQuestion) -> None:
         """Tell all instances that the call is cancelled."""
         await self._bus.send(subjects.tool_cancel(self._tool), question.model_dump_json().encode())

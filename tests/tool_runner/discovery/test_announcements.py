@@ -6,14 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.tools.messages import ToolSpec
-from services.tool_runner.discovery.announcements import (
-    Announcement,
-    InvalidAnnouncement,
-    checked,
-    choose,
-    rank,
-    read_announcement,
-)
+from services.tool_runner.discovery import announcements
 
 
 def info(spec: Any, *, subject: str = "tool.echo", version: str = "1.0.0") -> bytes:
@@ -24,7 +17,7 @@ def info(spec: Any, *, subject: str = "tool.echo", version: str = "1.0.0") -> by
 
 def test_a_tool_announces_itself() -> None:
     """Its one key of metadata holds the specification; what it leaves out has defaults."""
-    (announced,) = read_announcement(info({"name": "echo", "timeout_s": 5, "new_field": 1}))
+    (announced,) = announcements.read_announcement(info({"name": "echo", "timeout_s": 5, "new_field": 1}))
 
     assert announced.spec.name == "echo"
     assert announced.spec.timeout_s == 5
@@ -35,9 +28,10 @@ def test_a_tool_announces_itself() -> None:
 def test_equal_specifications_have_equal_digests() -> None:
     """However they were written: a default that is left out, a whole number for a fraction."""
     first, second = (
-        read_announcement(info(spec))[0] for spec in ({"name": "echo"}, {"timeout_s": 30, "name": "echo", "tags": []})
+        announcements.read_announcement(info(spec))[0]
+        for spec in ({"name": "echo"}, {"timeout_s": 30, "name": "echo", "tags": []})
     )
-    assert first.digest == second.digest == checked(ToolSpec(name="echo")).digest()
+    assert first.digest == second.digest == announcements.checked(ToolSpec(name="echo")).digest()
 
 
 @pytest.mark.parametrize(
@@ -67,21 +61,21 @@ def test_equal_specifications_have_equal_digests() -> None:
 )
 def test_what_cannot_be_used_is_refused_with_a_reason(data: bytes, reason: str) -> None:
     """No announcement crashes the tool runner, or makes it fetch anything."""
-    with pytest.raises(InvalidAnnouncement, match=reason):
-        read_announcement(data)
+    with pytest.raises(announcements.InvalidAnnouncement, match=reason):
+        announcements.read_announcement(data)
 
 
-def announced(version: str, description: str = "") -> Announcement:
-    spec = checked(ToolSpec(name="echo", description=description))
-    return Announcement(spec, spec.digest(), version, version)
+def announced(version: str, description: str = "") -> announcements.Announcement:
+    spec = announcements.checked(ToolSpec(name="echo", description=description))
+    return announcements.Announcement(spec, spec.digest(), version, version)
 
 
 def test_the_highest_version_counts() -> None:
     """It precedes the tools file and pre-releases. Versions are compared as numbers."""
     several = [announced(version) for version in ("", "1.10.0-rc.1", "1.9.9", "1.10.0", "nonsense", "1.10.0-rc.2")]
-    assert choose(several).version == "1.10.0"
-    assert choose(several[:2]).version == "1.10.0-rc.1"
-    assert sorted(["1.0.0", "1.0.0-a.10", "1.0.0-a.9", "1.0.0-a.b", "0.9.9", "x"], key=rank) == [
+    assert announcements.choose(several).version == "1.10.0"
+    assert announcements.choose(several[:2]).version == "1.10.0-rc.1"
+    assert sorted(["1.0.0", "1.0.0-a.10", "1.0.0-a.9", "1.0.0-a.b", "0.9.9", "x"], key=announcements.rank) == [
         "x",
         "0.9.9",
         "1.0.0-a.9",

@@ -24,11 +24,10 @@ from services.runtime.tasks import cancelled, code_locations
 from services.tool_runner.calls import events
 from services.tool_runner.discovery.announcements import Announcement
 from services.tool_runner.transports.base import EventQueue
-from services.tool_runner.transports.mcp.server import ConnectionLost, NotDone
 
 from .config import McpServer
 from .results import events_of, params_of
-from .server import ServerLink
+from .server import ConnectionLost, NotDone, ServerLink
 from .streams import REFUSED
 
 logger = structlog.get_logger(__name__)
