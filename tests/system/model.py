@@ -5,11 +5,12 @@ The turn is the number of replies since the newest question: nothing is remember
 of a run with the strategy `planned` or `chat` asks for, its form tells.
 """
 
+import base64
 import json
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 from tests.support.model_server import ModelServer, Say, Seen, action, answer, words
 
@@ -28,7 +29,23 @@ _CUT = 6
 COLUMN = "Name"
 """The column of the rows that are proposed."""
 _FAILURES = (Say(status=503), Say(status=429, headers={"retry-after": "3"}))
-_LINE = re.compile(r"SCRIPT(?P<script>(?: [a-z_]+=\S*)+)")
+_SCRIPT = re.compile(r"SCRIPT ([A-Za-z0-9+/=]+) END")
+
+
+def written(script: Any) -> str:
+    """A question with a script, as JSON in base64."""
+    return f"SCRIPT {base64.b64encode(json.dumps(asdict(script)).encode()).decode()} END"
+
+
+def newest(text: str) -> dict[str, Any] | None:
+    """The fields of the last script in a text; several may have been merged into one message."""
+    found = _SCRIPT.findall(text)
+    return json.loads(base64.b64decode(found[-1])) if found else None
+
+
+def text_of(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
@@ -68,9 +85,7 @@ class Plan:
 
     @property
     def query(self) -> str:
-        turns = ",".join("+".join(tools) for tools in self.turns)
-        rest = " ".join(f"{each.name}={getattr(self, each.name)}" for each in fields(self) if each.name != "turns")
-        return f"SCRIPT turns={turns} {rest} end=1"
+        return written(self)
 
     @property
     def request(self) -> dict[str, Any]:
@@ -107,19 +122,9 @@ class Plan:
 
     @classmethod
     def read(cls, text: str) -> "Plan | None":
-        """Find the plan in a conversation."""
-        found = _LINE.search(text)
-        if found is None:
-            return None
-        said = dict(part.split("=", 1) for part in found["script"].split())
-        turns = tuple(tuple(tools.split("+")) for tools in said["turns"].split(",") if tools)
-        numbers = {
-            name: int(said[name])
-            for name in ("call_ms", "tokens", "pace_ms", "delay_ms", "fails", "deadline_s", "adds")
-        }
-        strategy: Strategy = next(each for each in get_args(Strategy) if each == said["strategy"])
-        wrong, agent, nth = (said[name] for name in ("wrong", "agent", "nth"))
-        return cls(strategy=strategy, turns=turns, wrong=wrong, agent=agent, nth=nth, **numbers)
+        """The newest plan in a conversation."""
+        found = newest(text)
+        return cls(**{**found, "turns": tuple(map(tuple, found["turns"]))}) if found is not None else None
 
     def reply(self, turn: int, stage: Stage = "act") -> Say:
         """What the model says to a request for this, when it has spoken `turn` times."""
@@ -160,13 +165,6 @@ def stage_of(body: dict[str, Any]) -> Stage:
     return "plan" if _PLANS in json.dumps(body["messages"][0]) else "act"
 
 
-def _newest(message: dict[str, Any]) -> Plan | None:
-    """The last script in a message; several may have been merged into it."""
-    text = json.dumps(message.get("content"), ensure_ascii=False)
-    _, mark, last = text.rpartition("SCRIPT ")
-    return Plan.read(mark + last)
-
-
 class PlannedModel(ModelServer):
     """The provider on loopback. `ledger` holds every request, and whether its client went before the end."""
 
@@ -176,7 +174,7 @@ class PlannedModel(ModelServer):
         for message in seen.body.get("messages", []):
             if message["role"] == "assistant":
                 turn += 1
-            elif message["role"] == "user" and (found := _newest(message)) is not None:
+            elif message["role"] == "user" and (found := Plan.read(text_of(message))) is not None:
                 plan, turn = found, 0
         if plan is None:
             return super().reply_to(seen)
@@ -187,11 +185,7 @@ class PlannedModel(ModelServer):
 
     def asked(self, plan: Plan, stage: Stage | None = None) -> list[Seen]:
         """The requests of runs with this very question; those for this, unless it is None."""
-        return [
-            seen
-            for seen in list(self.ledger)
-            if json.dumps(plan.query)[1:-1] in seen.text and stage in {None, stage_of(seen.body)}
-        ]
+        return [seen for seen in list(self.ledger) if plan.query in seen.text and stage in {None, stage_of(seen.body)}]
 
     def requests(self) -> dict[str, Counter[Stage]]:
         """How many requests there were, by the `nth` of their scripts and by what they ask for."""

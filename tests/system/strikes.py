@@ -17,12 +17,19 @@ Hits = Callable[[str, bytes], bool]
 
 
 @contextmanager
-def for_one_test(system: System) -> Iterator[None]:
-    """Let the taps of a system pass everything on after a test. When that fails, what the processes logged is shown."""
+def for_one_test(system: System, *, new_planners: bool = False) -> Iterator[System]:
+    """Give a system to a test, and make it whole again. When the test fails, what the processes logged is shown.
+
+    `new_planners`: they remember slow tools for a while.
+    """
+    for name in system.stack.names("planner") if new_planners else ():
+        system.stack.kill(name)
+    system.stack.mend()
     with system.stack.showing_logs():
-        yield
+        yield system
         for tap in system.taps.values():
             tap.on_publish = pass_on
+        system.stack.mend()
 
 
 async def mended(system: System) -> None:

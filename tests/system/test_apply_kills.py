@@ -40,9 +40,8 @@ def tables_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 
 @pytest.fixture
 def system(tables_system: System) -> Iterator[System]:
-    """The same, with what its processes log."""
-    with for_one_test(tables_system):
-        yield tables_system
+    with for_one_test(tables_system) as found:
+        yield found
 
 
 @dataclass

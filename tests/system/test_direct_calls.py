@@ -31,13 +31,8 @@ _INSTANCE = re.compile(rb'"instance":\s*"(\w+)"')
 
 @pytest.fixture
 def system(shared_system: System) -> Iterator[System]:
-    """The shared system. Its planners are new for each test: they remember slow tools for a while."""
-    for name in shared_system.stack.names("planner"):
-        shared_system.stack.kill(name)
-    shared_system.stack.mend()
-    with for_one_test(shared_system):
-        yield shared_system
-    shared_system.stack.mend()
+    with for_one_test(shared_system, new_planners=True) as found:
+        yield found
 
 
 @dataclass

@@ -28,10 +28,8 @@ def tapped_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 
 @pytest.fixture
 def system(tapped_system: System) -> Iterator[System]:
-    """The same, whole again after the test."""
-    with for_one_test(tapped_system):
-        yield tapped_system
-    tapped_system.stack.mend()
+    with for_one_test(tapped_system) as found:
+        yield found
 
 
 async def _held(system: System, client: Client, plan: Plan) -> tuple[RunEvidence, str]:
@@ -82,7 +80,7 @@ async def test_the_other_planner_gets_what_a_killed_one_held(
 
 async def test_a_planner_that_is_silent_and_lives_keeps_what_it_holds(system: System, client: Client, bus: Bus) -> None:
     """Twice in one answer it stands still, each time until the other one has asked for it."""
-    plan = Plan(tokens=400, pace_ms=50, nth=new_id())
+    plan = Plan(tokens=300, pace_ms=50, nth=new_id())
     run, planner = await _held(system, client, plan)
     before, asked = _deaths_found(system), list[str]()
 

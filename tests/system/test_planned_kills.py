@@ -55,11 +55,8 @@ def tapped_system(
 
 @pytest.fixture
 def system(tapped_system: System) -> Iterator[System]:
-    """The same, with new planners: they remember slow tools for a while."""
-    for name in tapped_system.stack.names("planner"):
-        tapped_system.stack.kill(name)
-    with for_one_test(tapped_system):
-        yield tapped_system
+    with for_one_test(tapped_system, new_planners=True) as found:
+        yield found
 
 
 @dataclass

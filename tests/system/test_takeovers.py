@@ -42,10 +42,8 @@ def tapped_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 
 @pytest.fixture
 def system(tapped_system: System) -> Iterator[System]:
-    """The same, whole again after the test."""
-    with for_one_test(tapped_system):
-        yield tapped_system
-    tapped_system.stack.mend()
+    with for_one_test(tapped_system) as found:
+        yield found
 
 
 async def is_delivered_again(bus: Bus) -> bool:

@@ -4,21 +4,19 @@ The turn is the number of its replies since the newest question; a question with
 answered at once, and in one case of six with a task first. `$group` in a script becomes the newest group's id.
 """
 
-import base64
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 from tests.support.model_server import Say, Seen, action, answer
-from tests.system.model import PlannedModel
+from tests.system.model import PlannedModel, newest, text_of, written
 
 Action = dict[str, Any]
 """`{"node": …, "args": …}`."""
 Turn = list[Action]
 """Several actions: a plan of parallel calls."""
 
-_SCRIPT = re.compile(r"SCRIPT ([A-Za-z0-9+/=]+) END")
 _QUESTION, _END_OF_QUESTION = "<question>", "</question>"
 _GROUP = re.compile(r'group_id\\*": ?\\*"([0-9a-f]{32})')
 _TASK = re.compile(r'task_id\\*": ?\\*"([0-9a-f]{32})')
@@ -38,12 +36,12 @@ class Script:
     @property
     def query(self) -> str:
         """The question that makes the model do this."""
-        return f"SCRIPT {base64.b64encode(json.dumps(asdict(self)).encode()).decode()} END"
+        return written(self)
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        found = _SCRIPT.search(text)
-        return cls(**json.loads(base64.b64decode(found[1]))) if found is not None else None
+        found = newest(text)
+        return cls(**found) if found is not None else None
 
     def reply(self, turn: int, text: str) -> Say:
         """What the model says when it has spoken `turn` times. `text`: of the whole conversation."""
@@ -62,7 +60,7 @@ class TasksModel(PlannedModel):
         for message in seen.body.get("messages", []):
             if message["role"] == "assistant":
                 turn += 1
-            elif message["role"] == "user" and _QUESTION in (text := _text_of(message)):
+            elif message["role"] == "user" and _QUESTION in (text := text_of(message)):
                 question, turn = text.rpartition(_QUESTION)[2].partition(_END_OF_QUESTION)[0], 0
         script = Script.read(question) or _without_script(seen.text)
         return script.reply(turn, seen.text)
@@ -94,8 +92,3 @@ def _without_script(text: str) -> Script:
     tasks = _TASK.findall(text)
     follows = bool(tasks) and int(tasks[-1], 16) % _FOLLOW_UP_EVERY == 0
     return Script(turns=([job("once", 20)],) if follows else (), says="reported")
-
-
-def _text_of(message: dict[str, Any]) -> str:
-    content = message.get("content")
-    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
