@@ -203,19 +203,18 @@ def merges_into_one_run(found: Conversations) -> Iterator[str]:
 
 def answers_each_decision_once(found: Conversations) -> Iterator[str]:
     """Of all decisions about a pause one takes effect; a repetition with the same key gets the first answer."""
-    by_pause: dict[tuple[str, str], set[str]] = defaultdict(set)
-    answers: dict[str, set[int]] = defaultdict(set)
+    accepted: dict[tuple[str, str], set[str]] = defaultdict(set)
+    answers: dict[tuple[str, str], set[str]] = defaultdict(set)
     for each in found.decisions:
         if each.status == 200:
-            by_pause[each.run, each.pause].add(each.key)
-        if each.status in {200, 409}:
-            answers[each.key].add(each.status)
-    for (run, pause), accepted in by_pause.items():
-        if len(accepted) > 1:
-            yield f"{run}: {len(accepted)} decisions about pause {pause} took effect"
-    for key, statuses in answers.items():
-        if 200 in statuses and len(statuses) > 1:
-            yield f"decision {key} was answered with {sorted(statuses)}"
+            accepted[each.run, each.pause].add(each.key)
+        answers[each.run, each.key].add(f"{each.status} {each.code}".strip())
+    for (run, pause), keys in accepted.items():
+        if len(keys) > 1:
+            yield f"{run}: {len(keys)} decisions about pause {pause} took effect"
+    for (run, key), said in answers.items():
+        if "200" in said and len(said) > 1:
+            yield f"{run}: decision {key} was answered with {sorted(said)}"
 
 
 def _session_events(records: list[StoredRecord]) -> Iterator[tuple[StoredRecord, Event]]:
