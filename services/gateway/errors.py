@@ -20,6 +20,9 @@ _TITLES = {413: "Content Too Large", 416: "Range Not Satisfiable", 422: "Unproce
 """Python before 3.13 has other ones than RFC 9110."""
 
 
+_LAST = {"Connection": "close"}
+
+
 class StartRefused(Exception):
     """The gateway must not start with these settings: one sentence says why."""
 
@@ -51,12 +54,14 @@ class Problem(Exception):
     status: int = 500
     code: str = "internal"
     default: ClassVar[str] = "Something went wrong here; the log of the gateway says what."
+    sent: ClassVar[Mapping[str, str]] = {}
+    """Headers of each answer of this kind."""
 
     def __init__(self, detail: str | None = None, *, headers: Mapping[str, str] | None = None, **extra: Any) -> None:
         """`extra` becomes part of the body."""
         super().__init__(detail or self.default)
         self.detail = detail or self.default
-        self.headers = dict(headers or {})
+        self.headers = {**self.sent, **(headers or {})}
         self.extra = extra
 
     @classmethod
@@ -140,22 +145,20 @@ class BodyTooLarge(Problem):
     """The body, or the request made from it, exceeds a limit, which `detail` names."""
 
     status, code = 413, "body_too_large"
+    sent = _LAST  # The rest of the body may still arrive, so the connection cannot be used again.
 
     def __init__(self, limit: int, what: str = "The body") -> None:
-        # The rest of the body may still arrive, so the connection cannot be used again.
-        super().__init__(f"{what} must not exceed {limit} bytes.", headers={"Connection": "close"})
+        super().__init__(f"{what} must not exceed {limit} bytes.")
 
 
 class EncodingUnsupported(Problem):
     """The body is compressed: send it as it is."""
 
     status, code = 415, "encoding_unsupported"
+    sent: ClassVar = {"Accept-Encoding": "identity", **_LAST}
 
     def __init__(self, encoding: str) -> None:
-        super().__init__(
-            f"A body with Content-Encoding {encoding!r} is not read: send it as it is.",
-            headers={"Accept-Encoding": "identity", "Connection": "close"},
-        )
+        super().__init__(f"A body with Content-Encoding {encoding!r} is not read: send it as it is.")
 
 
 class BadRequest(Problem):
@@ -176,10 +179,10 @@ class RequestTooSlow(Problem):
 class BodyTooSlow(Problem):
     """The body did not arrive within 30 s, or an upload paused for so long."""
 
-    status, code = 408, "body_too_slow"
+    status, code, sent = 408, "body_too_slow", _LAST
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"The body did not arrive within {seconds:g} s.", headers={"Connection": "close"})
+        super().__init__(f"The body did not arrive within {seconds:g} s.")
 
 
 class BadCursor(Problem):
@@ -192,9 +195,7 @@ class KeyMissing(Problem):
     """No API key, or an unknown one: send `Authorization: Bearer <key>`."""
 
     status, code, default = 401, "unauthorized", "This needs an API key: Authorization: Bearer <key>."
-
-    def __init__(self, detail: str | None = None) -> None:
-        super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
+    sent: ClassVar = {"WWW-Authenticate": "Bearer"}
 
 
 class TicketExpired(Problem):
@@ -325,14 +326,12 @@ class RangeNotSatisfiable(Problem):
 class TooManyRuns(Problem):
     """The tenant (`RUNWIRE_MAX_OPEN_RUNS`) or the API key (`max_runs`) has as many open runs as it may."""
 
-    status, code = 429, "too_many_runs"
+    status, code, sent = 429, "too_many_runs", {"Retry-After": "2"}
 
     def __init__(self, limit: int, owner: str) -> None:
         """`owner`: whose limit it is, in words."""
-        super().__init__(
-            f"{limit} runs of this {owner} are open, and no more are allowed; wait for one to end, or cancel one.",
-            headers={"Retry-After": "2"},
-        )
+        wait = "wait for one to end, or cancel one"
+        super().__init__(f"{limit} runs of this {owner} are open, and no more are allowed; {wait}.")
 
 
 class KeyBudgetSpent(Problem):
@@ -360,14 +359,10 @@ class TooManySchedules(Problem):
 class TooManyStreams(Problem):
     """The tenant has as many open streams as it may (`RUNWIRE_MAX_STREAMS_PER_TENANT`): close one."""
 
-    status, code = 429, "too_many_streams"
+    status, code, sent = 429, "too_many_streams", {"Retry-After": "5"}
 
     def __init__(self, limit: int, **extra: Any) -> None:
-        super().__init__(
-            f"{limit} connections wait for runs, and no more are allowed; close one.",
-            headers={"Retry-After": "5"},
-            **extra,
-        )
+        super().__init__(f"{limit} connections wait for runs, and no more are allowed; close one.", **extra)
 
 
 class TryAgain(Problem):

@@ -28,7 +28,7 @@ class ModelProfiles:
         """Raise InvalidInput for a model that no planner names, and Unavailable without NATS."""
         if model is None:
             return
-        names = sorted({profile.model for profile in await self._read()})
+        names = sorted({profile.model for _, profile in await self._entries()})
         if not names or model in names or _ANY_NAME in names:
             return
         known = ", ".join(names[:_MAX_NAMES_IN_ERROR]) + (", …" if len(names) > _MAX_NAMES_IN_ERROR else "")
@@ -59,14 +59,10 @@ class ModelProfiles:
 
     async def check_vision(self, model: str | None, agent: str, mode: VisionMode | None) -> None:
         """Raise VisionUnsupported when no model that would answer takes images, and Unavailable without NATS."""
-        candidates = [
-            profile for profile in await self._read() if (profile.model == model if model else agent in profile.agents)
-        ]
+        described = [profile for _, profile in await self._entries()]
+        candidates = [each for each in described if (each.model == model if model else agent in each.agents)]
         if candidates and all(_refuses_images(profile, agent, mode) for profile in candidates):
             raise VisionUnsupported(sorted(profile.model for profile in candidates))
-
-    async def _read(self) -> list[ModelProfile]:
-        return [profile for _, profile in await self._entries()]
 
     async def _entries(self) -> list[tuple[Entry, ModelProfile]]:
         entries, _ = await read_entries(self._bus, keys.model_profile.all)

@@ -138,12 +138,15 @@ def _content(path: Path) -> bytes:
     return content
 
 
-class Tickets:
-    """Makes and reads tickets. `named`: returns the caller of a tenant whose key has this name."""
+Named = Callable[[str, str], Caller | None]
+"""Returns the caller of a tenant whose key has this name."""
 
-    def __init__(self, entries: Bucket, named: Callable[[str, str], Caller | None]) -> None:
-        self._entries = entries
-        self._named = named
+
+class Tickets:
+    """Makes and reads tickets."""
+
+    def __init__(self, entries: Bucket, named: Named) -> None:
+        self._entries, self._named = entries, named
         self._secrets: dict[str, bytes] = {}
         """By tenant."""
 
@@ -181,11 +184,10 @@ def _encoded(data: bytes) -> str:
 
 
 class Logins:
-    """Makes, opens and ends them. `named`: returns the caller of a tenant whose key has this name."""
+    """Makes, opens and ends them."""
 
-    def __init__(self, entries: Bucket, named: Callable[[str, str], Caller | None]) -> None:
-        self._entries = entries
-        self._named = named
+    def __init__(self, entries: Bucket, named: Named) -> None:
+        self._entries, self._named = entries, named
 
     async def new(self, caller: Caller) -> str:
         """Return the cookie's value. Raises BusError."""

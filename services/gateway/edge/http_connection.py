@@ -268,10 +268,7 @@ class HttpConnection(HttpToolsProtocol):
         self._end(RequestTooSlow(self._head_s) if self._phase == "head" else None)
 
     def _end(self, problem: Problem | None) -> None:
-        """Close, with a problem unless a response has begun, which it would corrupt.
-
-        A client that does not read the rest cannot keep the connection open.
-        """
+        """Close, with a problem unless a response has begun. A client that does not read cannot keep it open."""
         self._ignores_input = True
         if problem is not None and not (self._is_answering and self.cycle.response_started):
             answer = problem.response()

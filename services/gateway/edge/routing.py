@@ -121,10 +121,7 @@ def needs(right: Right) -> Any:
 
 
 async def _prepare(request: Request, response: Response) -> None:
-    """Let no cache store the answer, which is one tenant's.
-
-    Raises InvalidInput for unknown query parameters: FastAPI would ignore a misspelt one.
-    """
+    """Let no cache store the answer. Raises InvalidInput for unknown query parameters, which FastAPI would ignore."""
     response.headers["Cache-Control"] = "no-store"
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     if unknown := request.query_params.keys() - known:

@@ -184,10 +184,7 @@ async def _answered(
 
 
 async def _recorded(parts: Parts, tenant: str, run: str, message: Message) -> ControlAnswered | None:
-    """Return the answer to an earlier request with this id, from the run's log.
-
-    Raises IdempotencyConflict if that request had another body.
-    """
+    """Return the answer to an earlier request with this id. Raises IdempotencyConflict if that had another body."""
     for event in await parts.runs.facts_of(tenant, run):
         answer = messages.answer_in(event)
         if answer is not None and answer.id == message.id:

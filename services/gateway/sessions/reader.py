@@ -233,10 +233,7 @@ class SessionReader:
         return runs, stored
 
     async def _pauses_of(self, tenant: str, session: Session, stored: dict[str, StoredRun]) -> list[OpenPause]:
-        """Return the open pauses as the logs of their runs have them: the session keeps no payloads.
-
-        `stored`: runs that have been read.
-        """
+        """Return the open pauses as the logs of their runs have them. `stored`: runs that have been read."""
         waiting = list(dict.fromkeys(pause.run_id for pause in session.pauses))
         if session.current and session.current.run in stored and session.current.run not in waiting:
             waiting.insert(0, session.current.run)  # The session may not have received of its pauses yet.

@@ -192,22 +192,17 @@ class EventStream(Response):
         self._sent_at = asyncio.get_running_loop().time()
 
     async def _comment(self, pump: asyncio.Task[None], disconnected: asyncio.Task[None]) -> bytes | None:
-        """Return what fills `heartbeat_s` without a frame; None at the end of the stream.
-
-        Of a run that waits for a planner it says so, once and sooner.
-        """
+        """Return what fills the silence; None at the end. A run that waits for a planner is named once, sooner."""
         clock = asyncio.get_running_loop().time
-        while (left_s := self._sent_at + self._silence_s - clock()) > 0:
+        while True:
+            silence_s = min(_WAITING_AFTER_S, self._heartbeat_s) if self._may_wait else self._heartbeat_s
+            if (left_s := self._sent_at + silence_s - clock()) <= 0:
+                break
             await asyncio.wait({pump, disconnected}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
             if pump.done() or disconnected.done():
                 return None
         waits, self._may_wait = self._may_wait, False
         return WAITING if waits else KEEP_ALIVE
-
-    @property
-    def _silence_s(self) -> float:
-        """Seconds without a frame after which a comment is due."""
-        return min(_WAITING_AFTER_S, self._heartbeat_s) if self._may_wait else self._heartbeat_s
 
     async def _pump(self, send: Send, resources: ExitStack) -> None:
         try:
