@@ -70,10 +70,7 @@ class _Shown:
 
 
 def render_catalogue(tools: Sequence[ToolSpec], *, with_results: bool = False) -> str:
-    """Return the section of the system message that lists the tools, in the order given.
-
-    `with_results`: with the schemas of their results.
-    """
+    """Return the section that lists the tools, in their order. `with_results`: with the schemas of their results."""
     if not tools:
         return "# Tools\nThere are no tools: answer from what you know, and say so where you cannot know."
     lines = "\n".join(_line(_Shown(digest_of(tool), tool), with_results=with_results) for tool in tools)
@@ -113,10 +110,7 @@ def clean(text: str, limit: int) -> str:
 
 
 def compact_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema without titles and examples, and with short texts.
-
-    A schema that is still longer than SCHEMA_LIMIT loses its texts, then its depth.
-    """
+    """Return the schema with short texts, without titles and examples. A long one loses all texts, then its depth."""
     compact: dict[str, Any] = _compact(schema, HINT_LIMIT)
     if _size(compact) > SCHEMA_LIMIT:
         compact = _compact(schema, 0)

@@ -66,18 +66,13 @@ class Messages:
 
 
 class EncodedHistory:
-    """The messages of a run's history, as bytes. The newest ones, all of one role, are still objects.
-
-    Attributes:
-        messages: how many were added.
-        characters: their length, as `length` measures it.
-    """
+    """The messages of a run's history, as bytes. The newest ones, all of one role, are still objects."""
 
     def __init__(self) -> None:
         self._encoded: list[bytearray | Message] = []
         self._encoded_tokens = 0
         self._newest: list[Message] = []
-        self.messages = self.characters = 0
+        self.messages = self.characters = 0  # How many were added, and their length, as `length` measures it.
 
     def add(self, message: Message) -> None:
         """Add the next message."""

@@ -219,9 +219,10 @@ class AskingStrategy(Strategy):
         # Appended last, so that the prefix before it stays unchanged.
         return [*functions, *native.functions([READ_ARTIFACT_SPEC], only_tools=True)]
 
-    def _habit(self, run: Run) -> Habit:
-        """Return what is known of how the model that is asked writes its thoughts."""
-        return Habit(self.thinking_first, (run.asked.model if run.asked else None) or run.model)
+    def _of_thoughts(self, run: Run) -> dict[str, Any]:
+        """Return what a reading has to know of thoughts: how the model that is asked writes them, and what counts."""
+        habit = Habit(self.thinking_first, (run.asked.model if run.asked else None) or run.model)
+        return {"native_reasoning": self._native_reasoning, "habit": habit}
 
     @staticmethod
     def _facts(run: Run, tools: Sequence[ToolSpec], **own: Any) -> Facts:

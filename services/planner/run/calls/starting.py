@@ -21,10 +21,7 @@ MAX_QUOTED_CHARACTERS = 4_000
 
 
 def held(run: Run, now: int, step: int, calls: Iterable[PlannedCall]) -> list[Paused]:
-    """Return a pause for each call that needs a person. They go into the record that starts the calls.
-
-    `now`: Unix ms. `step`: the step that the calls belong to.
-    """
+    """Return a pause for each call of a step that needs a person, for the record that starts them. `now`: Unix ms."""
     started = run.started
     if started is None or not (started.approvals or started.approval_rules or started.tasks):
         return []

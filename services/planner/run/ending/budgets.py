@@ -66,10 +66,7 @@ def deadline(run: Run) -> str:
 
 
 def out_of(run: Run, budget: str, now: int, args: dict[str, Any] | None = None) -> Event:
-    """Return the event of an exhausted budget: the run pauses, or it ends.
-
-    `args`: those of an unfinished final response.
-    """
+    """Return the pause, or the end, for a spent budget. `args`: those of an unfinished final response."""
     if run.limits.grace_s > 0:
         return Paused(budget=budget, until=now + int(run.limits.grace_s * 1000))
     return terminal.budget_exhausted(run, budget, args)

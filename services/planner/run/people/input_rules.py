@@ -58,13 +58,7 @@ def input_refused(rule: str, note: str = "") -> Fault:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the rules say of the texts of one message.
-
-    Attributes:
-        refusal: the message is refused.
-        rule: it waits for a person, because of this rule.
-        text: the one that the rule matches.
-    """
+    """What the rules say of a message: it is refused, or waits for a person, since `rule` matches `text`."""
 
     refusal: Fault | None = None
     rule: InputRule | None = None

@@ -81,6 +81,10 @@ def end_after_rejection(run: Run, paused: Paused, note: str) -> Event | None:
 
 
 BY_TIMER = "timer"
+_OF_TOOL = {"reason", "title", "payload", "input_schema", "default", "default_answer", "number", "round", "state"}
+"""What a pause has from the message of its tool."""
+_OF_REQUEST = {"id", "request_sha256", "by"}
+"""What each fact of a decision has from the request."""
 
 
 def of_call(run: Run, handling: Handling, message: CallPaused) -> Append | None:
@@ -88,26 +92,17 @@ def of_call(run: Run, handling: Handling, message: CallPaused) -> Append | None:
     call = run.open.get(message.call_id)
     if run.started is None or call is None or call.call_id not in run.owner or call.round != message.round:
         return None
-    started = run.started
     pause = Paused(
-        reason=message.reason,
+        **message.model_dump(include=_OF_TOOL),
         until=handling.progress.now + int(min(message.expires_in_s, MAX_PAUSE_S) * 1000),
-        pause_id=pause_id(started.run_id, call.call_id, message.round),
+        pause_id=pause_id(run.started.run_id, call.call_id, message.round),
         source="tool",
-        title=message.title,
-        payload=message.payload,
-        input_schema=message.input_schema,
-        default=message.default,
-        default_answer=message.default_answer,
         call_id=call.call_id,
         tool=call.tool,
         arguments=call.args,
         step=run.step.step if run.step is not None else None,
-        number=message.number,
-        round=message.round,
-        state=message.state,
     )
-    return Append(run.while_paused(with_answer_token(started, pause)))
+    return Append(run.while_paused(with_answer_token(run.started, pause)))
 
 
 def on_decision(run: Run, handling: Handling, request: ResumeRequested) -> Command:
@@ -194,13 +189,7 @@ def _edited(run: Run, handling: Handling, paused: Paused, request: ResumeRequest
         return _refuse(progress, request, "invalid_input", "the arguments are no JSON")
     rules = run.started.approval_rules if run.started is not None else []
     if any(rule.name == paused.rule and rule.reapprove_edits for rule in rules):
-        changes = {
-            "arguments": request.args,
-            "revision": paused.revision + 1,
-            "id": request.id,
-            "request_sha256": request.request_sha256,
-            "by": request.by,
-        }
+        changes = request.model_dump(include=_OF_REQUEST) | {"arguments": request.args, "revision": paused.revision + 1}
         return Append([starting.with_token(run, paused.model_copy(update=changes), call)])
     resumed = resumed_by(run, paused, request, progress.now)
     return Append(closed(run, paused, resumed.model_copy(update={"arguments": request.args, "digest": digest})))
@@ -209,18 +198,11 @@ def _edited(run: Run, handling: Handling, paused: Paused, request: ResumeRequest
 def resumed_by(run: Run, paused: Paused, request: ResumeRequested, now: int) -> Resumed:
     """Return the fact of a person's decision, at `now`, Unix ms."""
     return Resumed(
+        **request.model_dump(include={*_OF_REQUEST, "decision", "user_id", "note", "images", "images_remove"}),
         pause_id=paused.pause_id,
-        decision=request.decision,
-        id=request.id,
-        request_sha256=request.request_sha256,
-        by=request.by,
-        user_id=request.user_id,
         decided_at=now,
-        note=request.note,
         arguments=paused.arguments if paused.revision > 1 and request.decision == "approve" else None,
         input=request.input if request.decision == "answer" else None,
-        images=request.images,
-        images_remove=request.images_remove,
         digest=paused.digest if request.decision == "approve" else "",
         deadline_at=deadline_after(run, now),
     )
@@ -319,10 +301,7 @@ def _approved_for_session(run: Run, progress: Progress) -> commands.NotifySessio
 
 
 def before_ack(run: Run, progress: Progress) -> Command | None:
-    """Return what is left to do before a message of an open run is acknowledged.
-
-    That is the timer of the next expiry, and the message to the session about what the run waits for.
-    """
+    """Return what an open run still needs before the acknowledgement: a timer, or a word to its session."""
     if run.started is None or run.terminal is not None:
         return None
     expiry = next_expiry(run)

@@ -20,6 +20,7 @@ from typing import Any, Literal, assert_never
 
 from contracts.runs import events
 from contracts.runs.decisions import TASK
+from contracts.runs.payload import Usage
 from contracts.runs.step_events import ReplyForm
 from contracts.wire.faults import Code, Fault
 from services.planner.run.calls import starting, tasks
@@ -153,14 +154,8 @@ def decide(run: Run, handling: Handling, asked: events.Asked, decision: Decision
         case OwnDecision():
             return rules.strategy.on_decision(run, handling, asked, decision, rules)
         case Final() if not decision.has_text and run.final_args is None:
-            repaired = events.Repaired(
-                turn=asked.turn,
-                attempt=asked.attempt,
-                reason="the final response held no answer; its text is asked for alone",
-                kind="answer",
-                args=decision.args,
-                usage=decision.usage,
-            )
+            reason = "the final response held no answer; its text is asked for alone"
+            repaired = _repaired(asked, reason, decision.usage, kind="answer", args=decision.args)
             return _ask_again(run, handling, asked, decision, "repair", repaired, args=decision.args)
         case Final():
             return _revision(run, handling, asked, decision) or _step_of_answer(run, handling, asked, decision)
@@ -172,6 +167,10 @@ def decide(run: Run, handling: Handling, asked: events.Asked, decision: Decision
             assert_never(decision)
 
 
+def _repaired(asked: events.Asked, reason: str, usage: Usage, **fields: Any) -> events.Repaired:
+    return events.Repaired(turn=asked.turn, attempt=asked.attempt, reason=reason, usage=usage, **fields)
+
+
 def _ask_again(
     run: Run,
     handling: Handling,
@@ -181,10 +180,7 @@ def _ask_again(
     *facts: Event,
     args: dict[str, Any] | None = None,
 ) -> list[Event]:
-    """Return `facts` and a further `asked` for this turn, where the budgets allow it.
-
-    `args`: those of an unfinished final response.
-    """
+    """Return `facts` and a further `asked`, as far as the budgets go. `args`: those of an unfinished final response."""
     if (end := _out_of_budget(run, handling, decision, args)) is None:
         return [*facts, next_asked(run, handling, asked.turn, asked.attempt + 1, cause)]
     return [*facts, end] if end.type == "paused" else [end]
@@ -264,9 +260,7 @@ def _revision(run: Run, handling: Handling, asked: events.Asked, decision: Final
         "confidence": critique.score,
         "extra": terminal.answered(run, decision.args, critique.score).extra,
     }
-    repaired = events.Repaired(
-        turn=asked.turn, attempt=asked.attempt, reason=reason, kind="revision", reply=reply, args=args, usage=usage
-    )
+    repaired = _repaired(asked, reason, usage, kind="revision", reply=reply, args=args)
     return [repaired, next_asked(run, handling, asked.turn, asked.attempt + 1, "repair")]
 
 
@@ -295,9 +289,7 @@ def _latency_ms(run: Run, handling: Handling) -> int:
 def _repair(run: Run, handling: Handling, asked: events.Asked, decision: Invalid, rules: Rules) -> list[Event]:
     if run.repairs < rules.max_repairs:
         reply = decision.reply[:MAX_REPAIR_CHARACTERS]
-        repaired = events.Repaired(
-            turn=asked.turn, attempt=asked.attempt, reason=decision.complaint, reply=reply, usage=decision.usage
-        )
+        repaired = _repaired(asked, decision.complaint, decision.usage, reply=reply)
         return _ask_again(run, handling, asked, decision, "repair", repaired)
     invalid = step_of(asked, decision, decision.node, "invalid", latency_ms=_latency_ms(run, handling))
     return [invalid, terminal.no_path(run_after(run, decision=decision), decision.complaint)]

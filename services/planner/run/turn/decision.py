@@ -72,10 +72,7 @@ class OwnDecision(_Common):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invalid(_Common):
-    """The reply is not an action, or not a valid one.
-
-    The model is called again and receives `complaint`, the reason.
-    """
+    """The reply is no valid action. The model is called again and receives `complaint`, the reason."""
 
     complaint: str
     reply: str

@@ -33,10 +33,7 @@ MIN_LINE_CHARACTERS = 120
 
 
 def go_on(run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()) -> list[Event]:
-    """End or pause the run when a budget is exhausted; else do what the run's strategy says.
-
-    `observed`: the outcomes in the record that is being made.
-    """
+    """End or pause a run whose budget is spent, else do what its strategy says. `observed`: of the same record."""
     if (budget := budgets.spent_for_step(run, handling.progress.now)) is not None:
         return [budgets.out_of(run_after(run, observed=observed), budget, handling.progress.now)]
     return rules.strategy.on_step_ended(run, handling, rules, observed)
@@ -96,10 +93,7 @@ def run_after(run: Run, *, decision: Decision | None = None, observed: Sequence[
 
 
 def settle(run: Run, handling: Handling, observed: Sequence[Observed], rules: Rules) -> list[Event]:
-    """Record outcomes. Start waiting calls in their place; after the last outcome, conclude the step.
-
-    A paused run only records the outcomes.
-    """
+    """Record outcomes, and start waiting calls or conclude the step. A paused run only records them."""
     if run.paused is not None:
         return [*observed, run.paused]
     step = run.step
@@ -128,10 +122,7 @@ def _too_late(run: Run, handling: Handling, observed: Sequence[Observed]) -> Eve
 
 
 def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Sequence[Observed] = ()) -> list[Event]:
-    """Call the join, or end the step and go on, once all calls of a step are finished.
-
-    `last`: the outcomes in the record that is being made.
-    """
+    """Call the join, or end the step and go on, once its calls are finished. `last`: of the record being made."""
     if (own := rules.strategy.on_outcome(run, handling, rules, last)) is not None:
         return own
     outcomes = run.observed | {each.call_id: each for each in last}

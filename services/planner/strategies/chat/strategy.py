@@ -197,9 +197,8 @@ class Chat(AskingStrategy):
             {shown_name(spec.name): spec for spec in tools},
             lambda: state.scanner(run),
             lambda response: reading.answer_args(state, run, response),
-            native_reasoning=self._native_reasoning,
             tasks=started.tasks is not None,
-            habit=self._habit(run),
+            **self._of_thoughts(run),
         )
 
 

@@ -183,10 +183,7 @@ def begin(run: Run, handling: Handling, active: ActivePlan) -> list[Event]:
 def after_call(
     run: Run, handling: Handling, active: ActivePlan, rules: Rules, last: Sequence[Observed] = ()
 ) -> list[Event]:
-    """Return what follows once a call has ended: the next call, or the end of the execution and the next request.
-
-    `last`: the outcomes in the record that is being made.
-    """
+    """Return what follows a call: the next one, or the end and the next request. `last`: of the record being made."""
     now = handling.progress.now
     outcomes = run.observed | {each.call_id: each for each in last}
     failure = next((each.failure for each in outcomes.values() if each.status == "failed"), None)
@@ -260,10 +257,7 @@ def _next_call(
 
 
 def _held(run: Run, handling: Handling, active: ActivePlan, index: int, call: PlannedCall) -> list[Event]:
-    """Return the pause of a call that a person must approve, with the plan and the call's number in it.
-
-    Of a plan that is larger than half an inline value it has the outline.
-    """
+    """Return the pause of a call that a person must approve, with the plan, or its outline where it is large, in it."""
     plan = active.step.plan
     shown = plan.model_dump(mode="json") if plan is not None else {}
     if plan is not None and wire_size(shown) > MAX_INLINE_BYTES // 2:

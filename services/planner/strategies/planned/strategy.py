@@ -342,16 +342,11 @@ class Planned(AskingStrategy):
 
     def read(self, run: Run, tools: Sequence[ToolSpec]) -> Reading:
         """Start reading a reply."""
-        stage, habit = execution.state_of(run).stage, self._habit(run)
+        stage, transport = execution.state_of(run).stage, run.opened.action_transport
         if stage == execution.RESPOND or run.final_args is not None:
-            return AnswerReading(run.final_args or {}, stage, native_reasoning=self._native_reasoning, habit=habit)
-        return PlanReading(
-            {shown_name(spec.name): spec for spec in tools},
-            transport=run.opened.action_transport,
-            bounds=self._bounds,
-            native_reasoning=self._native_reasoning,
-            habit=habit,
-        )
+            return AnswerReading(run.final_args or {}, stage, **self._of_thoughts(run))
+        specs = {shown_name(spec.name): spec for spec in tools}
+        return PlanReading(specs, transport=transport, bounds=self._bounds, **self._of_thoughts(run))
 
     def _notes(self, run: Run, facts: Facts) -> list[Message]:
         """Return the notes of this turn: what the request asks for, and replies that were not accepted."""

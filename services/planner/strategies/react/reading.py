@@ -232,10 +232,7 @@ class ReactReading(Reading):
         )
 
     def _salvage(self, reply: Reply, normalized: Normalized) -> Decision | None:
-        """Return what can be used of an invalid reply.
-
-        That is a valid alternate, else the text as the answer, unless it is a broken action.
-        """
+        """Return what is usable of an invalid reply: a valid alternate, or its text where that is no broken action."""
         common: dict[str, Any] = {
             "usage": reply.usage,
             "reasoning": reply.reasoning,

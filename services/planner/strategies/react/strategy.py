@@ -138,9 +138,8 @@ class React(AskingStrategy):
         is_native = started.action_transport == "tools"
         options: dict[str, Any] = {
             "action_format": "auto" if is_native else started.action_format,
-            "native_reasoning": self._native_reasoning,
             "tasks": started.tasks is not None,
-            "habit": self._habit(run),
+            **self._of_thoughts(run),
         }
         if run.final_args is not None:
             return (NativeTextReading if is_native else TextReading)(specs, run.final_args, **options)
