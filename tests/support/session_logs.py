@@ -1,7 +1,10 @@
 """Sessions for the tests, as their logs have them; and runs, as the index has them."""
 
+from collections.abc import Sequence
+
 from contracts.runs.events import Queued, RunEvent
 from contracts.runs.requests import RunStatus
+from contracts.sessions.records import KnownSessionEvent
 from contracts.wire import keys, subjects
 from contracts.wire.records import EVENTS_HEADER
 from services.messaging.connection import Bus
@@ -40,6 +43,16 @@ async def status_of(bus: Bus, run: str) -> RunStatus | None:
         if status is not None and status.run_id == run:
             return status
     return None
+
+
+async def appended(logs: SessionLogs, where: SessionAddress, *records: Sequence[KnownSessionEvent]) -> list[Session]:
+    """Append records to a session; return it after each of them."""
+    states, session = [], await logs.load(where)
+    for events in records:
+        after = await logs.append(where, session, "INBOX:1", events)
+        assert after is not None
+        states.append(session := after)
+    return states
 
 
 async def events_of(bus: Bus, session_id: str) -> list[str]:

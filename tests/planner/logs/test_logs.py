@@ -33,11 +33,9 @@ from services.shared.sessions.state import Session
 from tests.planner.conftest import Plan
 from tests.planner.run_world import started
 from tests.planner.test_runs_pauses import paying
-from tests.support.buses import provisioned
 from tests.support.model_server import ModelServer, action, answer
-from tests.support.nats_server import NatsServer
 from tests.support.run_services import MODEL, Planning
-from tests.support.session_logs import STRATEGIES, sessions_of
+from tests.support.session_logs import STRATEGIES, appended, sessions_of
 from tests.support.waiting import wait_until
 
 SECRET = "the launch code is 4711"
@@ -67,99 +65,79 @@ async def with_proposal(sessions: SessionLogs, address: SessionAddress, made: st
     ended = RunEnded(run=made, outcome="done", question="q", answer="a", requested_at=1, payloads=[kept])
     pending = ProposalPending(proposal_id=payload_id, run=made, kind=kept.kind, summary="")
     applying = ProposalApplying(proposal_id=payload_id, operations=[0], of=1, job=job)
-    begun: list[KnownSessionEvent] = [
-        SessionStarted(session_id=address.key),
-        RunQueued(run=made, requested_at=1),
-        RunBegun(run=made),
-    ]
-    events: list[KnownSessionEvent] = [*begun, ended, pending, applying]
-    session = await sessions.append(address, await sessions.load(address), "", events)
-    assert session is not None
+    begun = SessionStarted(session_id=address.key), RunQueued(run=made, requested_at=1), RunBegun(run=made)
+    [session] = await appended(sessions, address, [*begun, ended, pending, applying])
     return session
 
 
-async def test_a_payload_is_read_from_the_run_that_made_it(nats_server: NatsServer) -> None:
+async def test_a_payload_is_read_from_the_run_that_made_it(bus: Bus) -> None:
     """As the session says, which keeps it longer than the turn."""
     made, session_id = new_id(), new_id()
-    async with provisioned(nats_server.url, "planner") as bus:
-        sessions = SessionLogs(bus)
-        session = await with_proposal(sessions, SessionAddress.of("default", session_id), made, new_id())
-        [payload_id] = session.proposals
-        proposed = PayloadProposed(payload_id=payload_id, kind="data_proposal", summary="", data={})
-        logs, where = RunLogs(bus, sessions, STRATEGIES.of), Address("default", made)
-        await logs.append(where, await logs.load(where, fresh=True), 1, [started(), proposed])
-        opening = started()
-        request = opening.request.model_copy(update={"session_id": session_id})
-        opening = opening.model_copy(update={"conversation_seq": session.seq, "request": request})
-        assert await logs.payload("default", Run(started=opening), payload_id) == proposed
+    sessions = SessionLogs(bus)
+    session = await with_proposal(sessions, SessionAddress.of("default", session_id), made, new_id())
+    [payload_id] = session.proposals
+    proposed = PayloadProposed(payload_id=payload_id, kind="data_proposal", summary="", data={})
+    logs, where = RunLogs(bus, sessions, STRATEGIES.of), Address("default", made)
+    await logs.append(where, await logs.load(where, fresh=True), 1, [started(), proposed])
+    opening = started()
+    request = opening.request.model_copy(update={"session_id": session_id})
+    opening = opening.model_copy(update={"conversation_seq": session.seq, "request": request})
+    assert await logs.payload("default", Run(started=opening), payload_id) == proposed
 
 
 @pytest.mark.parametrize(("is_requested", "is_end"), [(True, False), (False, False), (True, True)])
-async def test_a_dead_letter_gives_a_proposal_back(
-    nats_server: NatsServer, *, is_requested: bool, is_end: bool
-) -> None:
+async def test_a_dead_letter_gives_a_proposal_back(bus: Bus, *, is_requested: bool, is_end: bool) -> None:
     """The decision, unless the apply was requested and may still be made; or the word of the end of its run."""
     address, job = SessionAddress.of("default", new_id()), new_id()
-    async with provisioned(nats_server.url, "planner") as bus:
-        [payload_id] = (await with_proposal(SessionLogs(bus), address, new_id(), job)).proposals
-        if is_requested:
-            request = RunRequested(run_id=job, tenant="default", requested_at=1, trace_id="t", query="")
-            await request_run(bus, request)
-        await sessions_of(bus).on_dead_letter(address, f"{job}-ended" if is_end else f"proposal-{payload_id}")
-        found = (await SessionLogs(bus).load(address)).proposals[payload_id]
-        goes_on = is_requested and not is_end
-        assert (found.state, found.code) == (("applying", None) if goes_on else ("pending", "poisoned"))
+    [payload_id] = (await with_proposal(SessionLogs(bus), address, new_id(), job)).proposals
+    if is_requested:
+        request = RunRequested(run_id=job, tenant="default", requested_at=1, trace_id="t", query="")
+        await request_run(bus, request)
+    await sessions_of(bus).on_dead_letter(address, f"{job}-ended" if is_end else f"proposal-{payload_id}")
+    found = (await SessionLogs(bus).load(address)).proposals[payload_id]
+    goes_on = is_requested and not is_end
+    assert (found.state, found.code) == (("applying", None) if goes_on else ("pending", "poisoned"))
 
 
-async def test_a_record_follows_what_it_was_decided_from(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_record_follows_what_it_was_decided_from(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process writes, and this one reads that, between the decision and its record: it is decided again."""
     where, place = Address("default", new_id()), index.place_proposals
-    async with provisioned(nats_server.url, "planner") as bus:
-        logs, others = (RunLogs(bus, SessionLogs(bus), STRATEGIES.of, cached_runs=1) for _ in range(2))
-        await logs.append(where, await logs.load(where, fresh=True), 1, [started()])
-        run = await logs.load(where, fresh=True)
+    logs, others = (RunLogs(bus, SessionLogs(bus), STRATEGIES.of, cached_runs=1) for _ in range(2))
+    await logs.append(where, await logs.load(where, fresh=True), 1, [started()])
+    run = await logs.load(where, fresh=True)
 
-        async def meanwhile(*_: Any) -> None:
-            monkeypatch.setattr(index, "place_proposals", place)
-            theirs = await others.load(where, fresh=True)
-            assert await others.append(where, theirs, 2, [Redelivered(by="a", holder="b")])
-            assert (await logs.load(where, fresh=True)).seq == run.seq
+    async def meanwhile(*_: Any) -> None:
+        monkeypatch.setattr(index, "place_proposals", place)
+        theirs = await others.load(where, fresh=True)
+        assert await others.append(where, theirs, 2, [Redelivered(by="a", holder="b")])
+        assert (await logs.load(where, fresh=True)).seq == run.seq
 
-        monkeypatch.setattr(index, "place_proposals", meanwhile)
-        assert await logs.append(where, run, 3, [Redelivered(by="c", holder="d")]) == []
+    monkeypatch.setattr(index, "place_proposals", meanwhile)
+    assert await logs.append(where, run, 3, [Redelivered(by="c", holder="d")]) == []
 
 
-async def test_a_run_knows_the_conversation_up_to_the_record_that_it_names(nats_server: NatsServer) -> None:
+async def test_a_run_knows_the_conversation_up_to_the_record_that_it_names(bus: Bus) -> None:
     """However the session goes on, and in any planner: its model is shown the same bytes."""
     where, session_id = Address("default", new_id()), new_id()
     address = SessionAddress.of("default", session_id)
-    async with provisioned(nats_server.url, "planner") as bus:
-        sessions = SessionLogs(bus)
-        session = await sessions.load(address)
-        for events in ([SessionStarted(session_id=session_id)], runs_of(90), [ContextSet(values={"city": "Turin"})]):
-            written = await sessions.append(address, session, "", events)
-            assert written is not None
-            session = written
-        opening = started()
-        request = opening.request.model_copy(update={"session_id": session_id})
-        changes = {"conversation_seq": session.seq, "memory": Memory(recent_turns=30), "request": request}
-        logs = RunLogs(bus, sessions, STRATEGIES.of, cached_runs=1)
-        await logs.append(where, await logs.load(where, fresh=True), 1, [opening.model_copy(update=changes)])
-        first = await rendered(bus, sessions, where)
-        newest = session.turns[-1].question.encode()
-        assert [newest in first, b"60 older turns are not shown" in first, b"Turin" in first] == [True] * 3
+    sessions = SessionLogs(bus)
+    begun, last = [SessionStarted(session_id=session_id)], [ContextSet(values={"city": "Turin"})]
+    (*_, session) = await appended(sessions, address, begun, runs_of(90), last)
+    opening = started()
+    request = opening.request.model_copy(update={"session_id": session_id})
+    changes = {"conversation_seq": session.seq, "memory": Memory(recent_turns=30), "request": request}
+    logs = RunLogs(bus, sessions, STRATEGIES.of, cached_runs=1)
+    await logs.append(where, await logs.load(where, fresh=True), 1, [opening.model_copy(update=changes)])
+    first = await rendered(bus, sessions, where)
+    newest = session.turns[-1].question.encode()
+    assert [newest in first, b"60 older turns are not shown" in first, b"Turin" in first] == [True] * 3
 
-        for number in range(CHECKPOINT_EVERY + 20):
-            events = [*runs_of(2), ContextSet(values={"city": f"city {number}"})]
-            written = await sessions.append(address, session, "", events)
-            assert written is not None
-            session = written
-        assert await rendered(bus, sessions, where) == first
-        assert await rendered(bus, SessionLogs(bus), where) == first
-        await sessions.load(address)
-        assert await rendered(bus, sessions, where) == first
+    later = ([*runs_of(2), ContextSet(values={"city": f"city {number}"})] for number in range(CHECKPOINT_EVERY + 20))
+    await appended(sessions, address, *later)
+    assert await rendered(bus, sessions, where) == first
+    assert await rendered(bus, SessionLogs(bus), where) == first
+    await sessions.load(address)
+    assert await rendered(bus, sessions, where) == first
 
 
 async def request(planning: Planning, run: str) -> None:

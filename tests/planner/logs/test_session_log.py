@@ -12,7 +12,7 @@ from contracts.wire.names import new_id
 from services.messaging.connection import Bus
 from services.messaging.reads import DirectReader
 from services.planner.logs.session_log import SessionAddress, SessionLogs
-from services.shared.sessions.state import Session
+from tests.support.session_logs import appended
 
 STARTED = facts.SessionStarted(session_id="s")
 
@@ -26,16 +26,6 @@ def run_of(number: int) -> list[facts.KnownSessionEvent]:
     run = f"{number:032x}"
     ended = facts.RunEnded(run=run, outcome="done", question="q", answer=str(number))
     return [facts.RunQueued(run=run, requested_at=number), facts.RunBegun(run=run), ended]
-
-
-async def written(logs: SessionLogs, where: SessionAddress, *records: list[facts.KnownSessionEvent]) -> list[Session]:
-    states, session = [], await logs.load(where)
-    for events in records:
-        after = await logs.append(where, session, "INBOX:1", events)
-        assert after is not None
-        session = after
-        states.append(session)
-    return states
 
 
 async def test_of_two_writers_one_is_refused(bus: Bus) -> None:
@@ -52,7 +42,7 @@ async def test_of_two_writers_one_is_refused(bus: Bus) -> None:
 async def test_of_a_deleted_session_nothing_is_left_in_the_end(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last record goes after a day. By then a planner that remembers the conversation looks at its log anew."""
     where, mine, theirs = address(), SessionLogs(bus), SessionLogs(bus)
-    (*_, session) = await written(
+    (*_, session) = await appended(
         mine, where, [STARTED], *(run_of(number) for number in range(facts.CHECKPOINT_EVERY - 2))
     )
     assert (await theirs.load(where)).turns
@@ -63,14 +53,14 @@ async def test_of_a_deleted_session_nothing_is_left_in_the_end(bus: Bus, monkeyp
     assert (last.headers or {})["Nats-TTL"] == str(facts.DELETED_TTL_S)
     await mine.purge(where, deleted.seq + 1)
     monkeypatch.setattr(facts, "MAX_REMEMBERED_S", 0)
-    (anew,) = await written(theirs, where, [STARTED])
+    (anew,) = await appended(theirs, where, [STARTED])
     assert (anew.runs, anew.turns) == (0, [])
 
 
 async def test_a_log_that_is_trimmed_says_so(bus: Bus) -> None:
     """To whoever reads it from before that. All that was not forgotten is known from its checkpoint."""
     where, logs = address(), SessionLogs(bus)
-    (*_, session) = await written(
+    (*_, session) = await appended(
         logs, where, [STARTED], *(run_of(n) for n in range(3)), [facts.RunsForgotten(runs=[f"{1:032x}"])]
     )
     for _ in range(2):  # Its message may come again.
@@ -85,7 +75,7 @@ async def test_a_long_log_is_loaded_from_its_newest_checkpoint(bus: Bus, monkeyp
     """With two reads, and all that the older records said."""
     where, logs, reads = address(), SessionLogs(bus), list[tuple[Any, ...]]()
     log = subjects.session_log(*where)
-    states = await written(logs, where, [STARTED], *(run_of(number) for number in range(facts.CHECKPOINT_EVERY + 20)))
+    states = await appended(logs, where, [STARTED], *(run_of(number) for number in range(facts.CHECKPOINT_EVERY + 20)))
     newest = await bus.last(subjects.SESSIONS, log)
     assert newest is not None
     assert int((newest.headers or {})[facts.CHECKPOINT_HEADER]) == states[-1].checkpoint_seq > 0

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.runs.events import Asked
 from contracts.runs.requests import RunRequested
-from contracts.sessions.records import KnownSessionEvent, RunBegun, RunQueued, SessionStarted
+from contracts.sessions.records import RunBegun, RunQueued, SessionStarted
 from contracts.wire import subjects
 from contracts.wire.names import new_id, unix_ms
 from services.messaging.connection import Bus
@@ -16,7 +16,7 @@ from tests.planner.conftest import Plan
 from tests.support.model_server import ModelServer, Say, action, answer
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import Planning, planning
-from tests.support.session_logs import handled, idle, is_queued, status_of
+from tests.support.session_logs import appended, handled, idle, is_queued, status_of
 from tests.support.waiting import wait_until
 
 SLOW = Say(text=answer("one").text, delay_s=0.7)
@@ -104,13 +104,8 @@ async def test_a_text_may_come_before_the_log_of_its_run(plan: Plan, provider: M
     """The run has the turn, and the planner that began it has not opened it yet."""
     planning, session_id, first = await plan(), new_id(), new_id()
     provider.say(answer("both"))
-    logs, where = SessionLogs(planning.bus), SessionAddress.of("default", session_id)
-    begun: list[KnownSessionEvent] = [
-        SessionStarted(session_id=session_id),
-        RunQueued(run=first, requested_at=unix_ms()),
-        RunBegun(run=first),
-    ]
-    assert await logs.append(where, await logs.load(where), "REQUESTS:1", begun) is not None
+    begun = SessionStarted(session_id=session_id), RunQueued(run=first, requested_at=unix_ms()), RunBegun(run=first)
+    await appended(SessionLogs(planning.bus), SessionAddress.of("default", session_id), begun)
     second = await planning.tell("And this?", session_id=session_id, on_busy="steer")
     assert second.end.route == "merged"
     request = RunRequested(
