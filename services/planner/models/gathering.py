@@ -1,16 +1,14 @@
 """Puts the pieces of a streamed reply together: its text, its reasoning and its native calls. No I/O.
 
-Both ways to a model use it. Servers number, name and repeat the pieces of calls in many ways: `RULES` says whose a
-piece is.
+Both ways to a model use it. Servers number, name and repeat the pieces of calls in many ways (`_whose`).
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum, auto
 from json import JSONDecoder
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -51,7 +49,8 @@ class Strand:
         self._last = ""
         self._repeated = 0
         """Characters of the last piece that have been added."""
-        self._held = ""
+        self.held = ""
+        """The second piece, while it may repeat the first one."""
         self._is_plain = False
 
     def __bool__(self) -> bool:
@@ -75,13 +74,13 @@ class Strand:
         if self._pieces == 1:
             added = piece
         elif self._pieces == 2 and begins_so and grows and before.strip():  # noqa: PLR2004, the second piece
-            self._held = piece  # Until the third one comes.
+            self.held = piece  # Until the third one comes.
             return ""
-        elif begins_so and (grows if self._held else self._pieces > 2):  # noqa: PLR2004, as above
-            self._held, added = "", piece[self._repeated :]
+        elif begins_so and (grows if self.held else self._pieces > 2):  # noqa: PLR2004, as above
+            self.held, added = "", piece[self._repeated :]
         else:
             self._is_plain = True
-            self._held, added = "", self._held + piece
+            self.held, added = "", self.held + piece
         self._repeated = len(piece)
         return self._added(added)
 
@@ -89,14 +88,9 @@ class Strand:
         """Whether a piece is all of a text that has come in several pieces."""
         return self._pieces >= MIN_REPEATED_PIECES and len(piece) == self._length and piece == self.text
 
-    @property
-    def held(self) -> str:
-        """The second piece, while it may repeat the first one."""
-        return self._held
-
     def end(self) -> str:
         """Return what was held back."""
-        added, self._held = self._added(self._held), ""
+        added, self.held = self._added(self.held), ""
         return added + self._added(self._halves.end())
 
     def _added(self, piece: str) -> str:
@@ -180,51 +174,21 @@ class _Call:
         return text
 
 
-class Whose(Enum):
-    """To which call a piece belongs: to the one that was found by its number or id, to a new one, or to none."""
-
-    SAME = auto()
-    NEW = auto()
-    NONE = auto()
-
-
-def _has_other_id(call: _Call, piece: Piece) -> bool:
-    return bool(call.id and piece.id) and piece.id != call.id
-
-
-def _has_other_name(call: _Call, piece: Piece) -> bool:
-    return bool(piece.name) and piece.name != call.name
-
-
-RULES: tuple[tuple[str, Callable[[_Call, Piece], bool], Whose], ...] = (
-    (
-        "neither a name nor the beginning of an object",
-        lambda _call, piece: not piece.name and not piece.arguments.lstrip().startswith("{"),
-        Whose.SAME,
-    ),
-    (
-        "all of the call comes again",
-        lambda call, piece: (
-            call.is_whole
-            and not (_has_other_id(call, piece) or _has_other_name(call, piece))
-            and piece.arguments.strip() == call.arguments.strip()
-        ),
-        Whose.NONE,
-    ),
-    ("a name with another id", lambda call, piece: bool(piece.name) and _has_other_id(call, piece), Whose.NEW),
-    (
-        "an object behind a whole object: one number and one id, or none, for all calls",
-        lambda call, piece: piece.arguments.lstrip().startswith("{") and call.is_whole,
-        Whose.NEW,
-    ),
-    (
-        "another name behind arguments, or without a number; before arguments it is the next part of the name",
-        lambda call, piece: _has_other_name(call, piece) and (call.has_arguments or piece.index is None),
-        Whose.NEW,
-    ),
-    ("anything else, whatever its id", lambda _call, _piece: True, Whose.SAME),
-)
-"""The first rule that applies to a piece and the call that was found for it. A new call without a name inherits one."""
+def _whose(call: _Call, piece: Piece) -> Literal["same", "new", "none"]:
+    """Whether a piece belongs to the call that its number or id names, to a new one, or only repeats that one."""
+    begins_object = piece.arguments.lstrip().startswith("{")
+    if not piece.name and not begins_object:
+        return "same"
+    has_other_id = bool(call.id and piece.id) and piece.id != call.id
+    has_other_name = bool(piece.name) and piece.name != call.name
+    if call.is_whole and not (has_other_id or has_other_name) and piece.arguments.strip() == call.arguments.strip():
+        return "none"
+    if piece.name and has_other_id:
+        return "new"
+    if begins_object and call.is_whole:  # Some servers use one number and one id, or none, for all calls.
+        return "new"
+    # Before arguments another name is the next part of the name. The id does not matter: some send a new one each time.
+    return "new" if has_other_name and (call.has_arguments or piece.index is None) else "same"
 
 
 class Gathered:
@@ -254,11 +218,6 @@ class Gathered:
         return self._reasoning.text
 
     @property
-    def refusal(self) -> str:
-        """What the model says in a refusal."""
-        return self._refusal.text
-
-    @property
     def begun(self) -> bool:
         """Whether any delta was passed on."""
         return bool(self._text or self._reasoning or self._calls)
@@ -285,7 +244,7 @@ class Gathered:
         if self.text.strip() or self.tool_calls:
             return None
         return no_reply(
-            self._model, finish_reason, content_type, beginning, reasoning=self.reasoning, refusal=self.refusal
+            self._model, finish_reason, content_type, beginning, reasoning=self.reasoning, refusal=self._refusal.text
         )
 
     def reply(self, usage: Usage, finish_reason: str | None, *, is_ended: bool) -> Reply:
@@ -311,13 +270,11 @@ class Gathered:
     def _add_call(self, piece: Piece) -> list[Delta]:
         """Add a part of a native call. Raises ModelFailed."""
         position = self._position(piece)
-        whose = Whose.NEW
-        if position is not None:
-            whose = next(whose for _, applies, whose in RULES if applies(self._calls[position], piece))
-        if whose is Whose.NONE:
+        whose = "new" if position is None else _whose(self._calls[position], piece)
+        if whose == "none":
             return []
         name = piece.name
-        if position is None or whose is Whose.NEW:
+        if position is None or whose == "new":
             name = piece.name or (self._calls[position].name if position is not None else "")
             position = len(self._calls)
             self._calls.append(_Call())

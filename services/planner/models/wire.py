@@ -56,10 +56,10 @@ def estimate(messages: Messages, text: str, reasoning: str) -> Usage:
     )
 
 
-TEXT_FIELDS = ("reasoning_content",)
-"""Fields of a message that come in pieces of text: DeepSeek, Kimi, MiniMax."""
-LIST_FIELDS = ("reasoning_details",)
-"""Fields that come as items: OpenRouter."""
+REASONING = "reasoning_content"
+"""A text that comes in pieces: DeepSeek, Kimi, MiniMax."""
+DETAILS = "reasoning_details"
+"""A list: OpenRouter."""
 BLOCKS = "thinking_blocks"
 """Signed thoughts of Anthropic, as LiteLLM and its proxy name them."""
 CALL_FIELDS = ("extra_content", "provider_specific_fields")
@@ -67,7 +67,7 @@ CALL_FIELDS = ("extra_content", "provider_specific_fields")
 SIGNATURE_IN_ID = "__thought__"
 """LiteLLM writes the signature behind this mark, too, into the id of a call."""
 
-OPAQUE_FIELDS = frozenset({*TEXT_FIELDS, *LIST_FIELDS, BLOCKS, "tool_calls"})
+OPAQUE_FIELDS = frozenset({REASONING, DETAILS, BLOCKS, "tool_calls"})
 """Fields of a delta in which `OpaqueFields` may find something."""
 
 
@@ -75,20 +75,17 @@ class OpaqueFields:
     """Gathers the fields of one reply."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, None] = {}
-        """Names of the fields that have come. Their text is the reasoning of the reply."""
+        self._has_reasoning = False
         self._items: dict[str, list[Any]] = {}
         self._calls: list[tuple[str, dict[str, Any]]] = []
         """Id and fields of each call that has any, in order."""
 
     def take(self, delta: Any) -> None:
         """Read a delta, or a whole message: a mapping, or an object with attributes."""
-        for name in TEXT_FIELDS:
-            if isinstance(text := _get(delta, name), str) and text:
-                self._texts[name] = None
-        for name in LIST_FIELDS:
-            if isinstance(items := _get(delta, name), list):
-                self._items.setdefault(name, []).extend(plain(items))
+        if isinstance(text := _get(delta, REASONING), str) and text:
+            self._has_reasoning = True
+        if isinstance(items := _get(delta, DETAILS), list):
+            self._items.setdefault(DETAILS, []).extend(plain(items))
         blocks = _get(delta, BLOCKS)
         for block in blocks if isinstance(blocks, list) else ():
             if isinstance(block, Mapping):
@@ -118,7 +115,7 @@ class OpaqueFields:
 
     def of(self, model: str, calls: Sequence[Mapping[str, Any]], reasoning: str) -> Opaque | None:
         """Return what belongs to these calls of a reply, with its reasoning; None: nothing."""
-        message: dict[str, Any] = dict.fromkeys(self._texts, reasoning)
+        message: dict[str, Any] = {REASONING: reasoning} if self._has_reasoning else {}
         message |= {name: items for name, items in self._items.items() if items}
         by_id = {call_id: fields for call_id, fields in self._calls if call_id}
         in_order = [fields for _, fields in self._calls]

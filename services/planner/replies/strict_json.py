@@ -104,11 +104,6 @@ class Halves:
     def __init__(self) -> None:
         self._half = ""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a first half waits."""
-        return bool(self._half)
-
     def add(self, part: str) -> str:
         """Return what can be said of the text now."""
         if part.isascii() and not self._half:

@@ -41,16 +41,12 @@ _DELETE = re.compile(r"\b(?:delete|remove)\s+row\s+(?P<row>\d+)", re.IGNORECASE)
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
 _USUAL_ROWS, _MOST_ROWS = 3, 10
 _STATUS = {"name": "Status", "type": "select", "options": ["Open", "In progress", "Done"]}
+_STAGES = ["Applied", "Interview", "Offer", "Rejected"]
 _COLUMNS: dict[str, list[dict[str, Any]]] = {
     "applic": [
         {"name": "Company", "type": "text", "required": True},
         {"name": "Role", "type": "text"},
-        {
-            "name": "Stage",
-            "type": "select",
-            "options": ["Applied", "Interview", "Offer", "Rejected"],
-            "filterDisplay": "tab",
-        },
+        {"name": "Stage", "type": "select", "options": _STAGES, "filterDisplay": "tab"},
         {"name": "Applied on", "type": "date"},
     ],
     "expens": [

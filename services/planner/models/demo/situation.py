@@ -74,16 +74,12 @@ ein eine ist und oder wie was wo wer
 STOP = frozenset(_STOP.split())
 """Words that say nothing about the subject of a question."""
 _SAME = {
+    **dict.fromkeys(("graph", "plot"), "chart"),
+    **dict.fromkeys(("picture", "photo"), "image"),
+    **dict.fromkeys(("forecast", "temperature", "sunny"), "weather"),
     "clock": "time",
     "day": "date",
-    "graph": "chart",
-    "plot": "chart",
     "mail": "email",
-    "picture": "image",
-    "photo": "image",
-    "forecast": "weather",
-    "temperature": "weather",
-    "sunny": "weather",
     "summarize": "summarise",
     "analyze": "analyse",
 }

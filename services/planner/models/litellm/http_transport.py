@@ -24,18 +24,7 @@ import httpx
 import orjson
 from httpcore._async.http11 import AsyncHTTP11Connection
 
-from services.planner.models import errors
-from services.planner.models.errors import failure_of
-from services.planner.models.limits import (
-    IDENTITY,
-    MAX_REST_BYTES,
-    REST_TIMEOUT_S,
-    Limits,
-    TooMuch,
-    Unpacker,
-    WholeLines,
-    too_long,
-)
+from services.planner.models import errors, limits
 
 T = TypeVar("T")
 MAX_ERROR_BYTES = 4096
@@ -68,9 +57,9 @@ class Exchange:
         page: content type and first bytes of an HTML page that came instead of a completion.
     """
 
-    def __init__(self, model: str, limits: Limits) -> None:
+    def __init__(self, model: str, bounds: limits.Limits) -> None:
         self.model = model
-        self.limits = limits
+        self.bounds = bounds
         self.failure: errors.ModelFailed | None = None
         self.requests = 0
         self.page = "", b""
@@ -81,7 +70,7 @@ class Exchange:
     async def read_rest(self) -> None:
         """Read what is left of a reply that has ended, so that its connection can be used again."""
         with suppress(TimeoutError, httpx.HTTPError):
-            async with asyncio.timeout(REST_TIMEOUT_S):
+            async with asyncio.timeout(limits.REST_TIMEOUT_S):
                 for reply in self._open:
                     await reply.read_rest()
 
@@ -109,11 +98,11 @@ class Exchange:
         key = (request.method, str(request.url))
         if key in self._sent and request.method == "POST":
             if self._refusal is not None:
-                self.failure = failure_of(self._refusal, self.model)
+                self.failure = errors.failure_of(self._refusal, self.model)
             raise httpx.TransportError("a request is not repeated here", request=request)
         self._sent.add(key)
         self.requests += 1
-        request.headers["accept-encoding"] = IDENTITY
+        request.headers["accept-encoding"] = limits.IDENTITY
         return request
 
     def out_of_bounds(self, failure: errors.ModelFailed, request: httpx.Request) -> httpx.TransportError:
@@ -139,7 +128,7 @@ class Exchange:
             self._refusal = _Refused(response)
         try:
             body = stream(self, response, request)
-        except TooMuch as failure:
+        except limits.TooMuch as failure:
             raise self.out_of_bounds(failure, request) from None
         if isinstance(body, _Reply):
             self._open.append(body)
@@ -169,25 +158,25 @@ class _Body:
         self._exchange = exchange
         self._inner: Any = response.stream
         self._request = request
-        headers, model, limits = response.headers, exchange.model, exchange.limits
+        headers, model, bounds = response.headers, exchange.model, exchange.bounds
         content_type = headers.get("content-type", "")
-        encoding = headers.get("content-encoding", IDENTITY)
+        encoding = headers.get("content-encoding", limits.IDENTITY)
         self._error_bytes = MAX_ERROR_BYTES if response.status_code >= _FIRST_ERROR_STATUS else None
         if self._error_bytes is None:
             exchange.page = content_type, b""
-            self._unpacker: Unpacker | None = Unpacker(model, limits.reply, encoding)
+            self._unpacker: limits.Unpacker | None = limits.Unpacker(model, bounds.reply, encoding)
         else:
-            with suppress(TooMuch):  # An error that cannot be decompressed is dropped: its status is enough.
+            with suppress(limits.TooMuch):  # An error that cannot be decompressed is dropped: its status is enough.
                 self._unpacker = None
-                self._unpacker = Unpacker(model, limits.error, encoding)
+                self._unpacker = limits.Unpacker(model, bounds.error, encoding)
         is_binary = content_type.partition(";")[0].strip().lower() == _BINARY
-        self._lines = None if is_binary else WholeLines(model, limits.line)
-        self._left = limits.reply
+        self._lines = None if is_binary else limits.WholeLines(model, bounds.line)
+        self._left = bounds.reply
 
     def _passed_on(self, data: bytes) -> Iterator[bytes]:
         """Yield what is passed on of received bytes. Raises TooMuch."""
         if self._error_bytes is not None:
-            with suppress(TooMuch):
+            with suppress(limits.TooMuch):
                 for piece in self._unpacker.feed(data) if self._unpacker else ():
                     yield piece[: self._error_bytes]
                     self._error_bytes -= min(len(piece), self._error_bytes)
@@ -207,7 +196,7 @@ class _Body:
     def _filtered(self, line: bytes) -> bytes:
         self._left -= max(len(line), MIN_LINE_BYTES)
         if self._left < 0:
-            raise too_long(self._exchange.model, self._exchange.limits.reply)
+            raise limits.too_long(self._exchange.model, self._exchange.bounds.reply)
         return line if len(line) <= MAX_PLAIN_LINE_BYTES else _brief(line)
 
 
@@ -241,7 +230,7 @@ class _Reply(_Body, httpx.AsyncByteStream):
         count = 0
         async for data in self._received:
             count += len(data)
-            if count > MAX_REST_BYTES:
+            if count > limits.MAX_REST_BYTES:
                 return
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -257,7 +246,7 @@ class _Reply(_Body, httpx.AsyncByteStream):
                     return
                 await asyncio.sleep(0)  # Reading HTTP chunks that have already arrived does not yield to other tasks.
             yield exchange.passed_on(self._end())
-        except TooMuch as failure:
+        except limits.TooMuch as failure:
             raise exchange.out_of_bounds(failure, self._request) from None
 
     async def aclose(self) -> None:
@@ -276,7 +265,7 @@ class _PlainReply(_Body, httpx.SyncByteStream):
                 if self._has_enough():
                     return
             yield self._end()
-        except TooMuch as failure:
+        except limits.TooMuch as failure:
             raise self._exchange.out_of_bounds(failure, self._request) from None
 
     def close(self) -> None:

@@ -10,21 +10,14 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from contracts.runs.decisions import FINAL_RESPONSE, PLAN
+from services.planner.replies.actions import names
 from services.planner.replies.actions.arguments import answer_keys, answer_text, as_object, has_steps, pick_answer
-from services.planner.replies.actions.names import (
-    CONTROL_KEYS,
-    FINAL_FIELDS,
-    STREAMED_KEYS,
-    may_be_encoded,
-    names_another,
-    opcode_of,
-)
 from services.planner.replies.strict_json import ANSWER_KEYS
 
 MAX_KEYS_LISTED = 20
 MAX_KEY_CHARACTERS = 40
 _ENVELOPE = frozenset({"role", "type", "tool_calls", "function_call", "refusal"})
-_MAY_STAND_BESIDE = frozenset({*CONTROL_KEYS, *FINAL_FIELDS, *ANSWER_KEYS, *_ENVELOPE})
+_MAY_STAND_BESIDE = frozenset({*names.CONTROL_KEYS, *names.FINAL_FIELDS, *ANSWER_KEYS, *_ENVELOPE})
 
 
 def has_answer(action: Mapping[str, Any]) -> bool:
@@ -33,14 +26,14 @@ def has_answer(action: Mapping[str, Any]) -> bool:
     It does not if it names something else to call. The keys `text`, `response` and `content` are common, and `args` may
     belong to a tool, so these count only where no unknown key is beside them.
     """
-    if names_another(action):
+    if names.names_another(action):
         return False
-    if any(answer_text(action.get(key)) is not None for key in STREAMED_KEYS):
+    if any(answer_text(action.get(key)) is not None for key in names.STREAMED_KEYS):
         return True
     if not set(action) <= _MAY_STAND_BESIDE:
         return False
     args = action.get("args")
-    inside = isinstance(args, dict) and any(answer_text(args.get(key)) is not None for key in STREAMED_KEYS)
+    inside = isinstance(args, dict) and any(answer_text(args.get(key)) is not None for key in names.STREAMED_KEYS)
     return inside or answer_text(pick_answer(action), known_only=True) is not None
 
 
@@ -72,7 +65,9 @@ def final_args(action: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]
     beside = {
         key: value
         for key, value in action.items()
-        if key not in fields and key not in CONTROL_KEYS and (key in FINAL_FIELDS or (bare and key not in _ENVELOPE))
+        if key not in fields
+        and key not in names.CONTROL_KEYS
+        and (key in names.FINAL_FIELDS or (bare and key not in _ENVELOPE))
     }
     _warn_of_dropped(action, args, fields, beside, warnings)
     fields |= beside
@@ -93,7 +88,7 @@ def _warn_of_dropped(
     if args is not None and not isinstance(args, dict):
         answers = ["args", *answers]
     dropped = [f"`{key}` was dropped: the answer is in `{answers[0]}`" for key in answers[1:]]
-    known = {*fields, *beside, *CONTROL_KEYS, *ANSWER_KEYS, *_ENVELOPE}
+    known = {*fields, *beside, *names.CONTROL_KEYS, *ANSWER_KEYS, *_ENVELOPE}
     dropped += [
         f"`{key[:MAX_KEY_CHARACTERS]}` was dropped: it stands beside `args`" for key in action if key not in known
     ]
@@ -102,8 +97,8 @@ def _warn_of_dropped(
 
 def _encoded(text: str) -> dict[str, Any] | None:
     """Return the fields of an `args` that is a text with an encoded object. None: the text itself is the answer."""
-    fields = as_object(text) if may_be_encoded(text) else None
-    if fields is None or (pick_answer(fields) is None and not set(fields) <= {*FINAL_FIELDS, *ANSWER_KEYS}):
+    fields = as_object(text) if names.may_be_encoded(text) else None
+    if fields is None or (pick_answer(fields) is None and not set(fields) <= {*names.FINAL_FIELDS, *ANSWER_KEYS}):
         return None
     return fields
 
@@ -126,11 +121,11 @@ def two_field_deviation(obj: Any, tools: AbstractSet[str]) -> str:
             return f"`{key}` is missing"
         if not isinstance(obj[key], kind):
             return f"`{key}` must be {name}"
-    node, args = opcode_of(obj["next_node"], tools), obj["args"]
+    node, args = names.opcode_of(obj["next_node"], tools), obj["args"]
     if not node:
         return "`next_node` is empty"
     if node == FINAL_RESPONSE:
-        answers = [args[key] for key in STREAMED_KEYS if key in args]
+        answers = [args[key] for key in names.STREAMED_KEYS if key in args]
         return "" if all(isinstance(answer, str) for answer in answers) else "`args.answer` must be a text"
     return _plan_deviation(args) if node == PLAN else ""
 
@@ -163,7 +158,7 @@ def five_field_deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str
     if "next_node" not in obj:
         return "`next_node` is missing"
     node, plan = obj["next_node"], obj.get("plan")
-    if isinstance(node, str) and opcode_of(node, tools) in {FINAL_RESPONSE, PLAN}:
+    if isinstance(node, str) and names.opcode_of(node, tools) in {FINAL_RESPONSE, PLAN}:
         return (
             "`next_node` must be the name of a tool, or null for an answer in `args` and for a list of steps in `plan`"
         )

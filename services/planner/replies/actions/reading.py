@@ -18,16 +18,7 @@ from services.planner.replies.strict_json import ANSWER_KEYS
 
 _TELLING_KEYS = frozenset(
     {
-        "next_node",
-        "args",
-        "plan",
-        "steps",
-        "action",
-        "name",
-        "tool",
-        "tool_calls",
-        "function_call",
-        "function",
+        *("next_node", "args", "plan", "steps", "action", "name", "tool", "tool_calls", "function_call", "function"),
         *ANSWER_KEYS,
     }
 )

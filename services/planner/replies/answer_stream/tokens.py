@@ -248,8 +248,7 @@ class Tokens:
             self._key_length += len(piece)
 
     def _string_ends(self) -> None:
-        if self._halves.is_open:
-            self._piece(self._halves.end())
+        self._piece(self._halves.end())
         self._state = self._structure
         if self._key is None:
             self._sink(Token.TEXT_ENDS, len(self._arrays), "")
