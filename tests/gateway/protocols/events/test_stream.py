@@ -5,14 +5,10 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
-import pytest
-from nats.aio.msg import Msg
-
 from contracts.runs.events import Asked, ToolProgress
 from contracts.wire.records import EVENTS_HEADER
 from runwire.client.event_stream import SseDecoder
 from services.messaging.connection import Bus
-from services.shared.runs.run_follower import RunFollower
 from tests.support.buses import provisioned
 from tests.support.gateways import Heard, Served, Writer, disconnect, frames_of, heard, serving
 from tests.support.nats_server import NatsServer
@@ -117,43 +113,6 @@ async def test_a_queued_run_is_awaited_and_then_heard_live(served: Served, bus: 
             assert (event.type, event.id) == frames_of(writer)[-1], "each arrives before the next is written"
         await writer.done()
         assert [event.type async for event in events] == ["step", "done"]
-
-
-async def test_many_listeners_hear_the_same(served: Served, writer: Writer) -> None:
-    """Whenever they came."""
-    listeners = []
-    await writer.open()
-    for _ in range(10):
-        listeners.append(asyncio.create_task(received(served, writer.run)))
-        await writer.chunk("x")
-        await writer.log(Asked(turn=1, attempt=1, by="REQUESTS:1", holder="h"))
-    await writer.done()
-    assert all(frames == frames_of(writer) for frames in await asyncio.gather(*listeners))
-
-
-async def test_live_messages_that_get_lost_are_read_back(
-    served: Served, writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A gap shows at the next message of its subject, a lost last one at the end: nothing is lost or unordered."""
-    await writer.open()
-    on_message, count = RunFollower._on_message, 0
-
-    def lossy(self: RunFollower, message: Msg) -> None:
-        nonlocal count
-        count += 1
-        if count % 3:
-            on_message(self, message)
-
-    monkeypatch.setattr(RunFollower, "_on_message", lossy)
-    listener = asyncio.create_task(received(served, writer.run))
-    await wait_until(lambda: len(served.parts.streams) == 1, what="the listener is there")
-    await a_long_run(writer)
-    await writer.done()
-    found, expected = [kind for kind, _ in await listener], [kind for kind, _ in frames_of(writer)]
-    for subject in ({"run_started", "asked", "step", "done"}, {"chunk", "tool_progress"}):
-        assert [kind for kind in found if kind in subject] == [kind for kind in expected if kind in subject]
-    assert (found[-1], len(found)) == ("done", len(expected))
-    assert count > 10
 
 
 async def test_messages_published_to_the_live_subject_are_not_shown(served: Served, bus: Bus, writer: Writer) -> None:
