@@ -1,4 +1,4 @@
-"""The gateway, the client and a real planner with the embedded model: prompts, deletions, sessions."""
+"""The gateway, the client and a real planner with the embedded model: prompts and sessions."""
 
 import json
 from collections.abc import Iterator
@@ -9,12 +9,10 @@ import pytest
 
 from contracts.wire import keys, subjects
 from contracts.wire.names import new_id
-from contracts.wire.records import EVENTS_HEADER
 from runwire.client import Client
-from runwire.errors import NotFound
 from services.messaging.connection import Bus
 from services.runtime.health import VERSION
-from tests.support.gateways import Served, Writer, planner_process
+from tests.support.gateways import Served, planner_process
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 
@@ -49,40 +47,6 @@ async def test_a_prompt_is_shown_as_it_was_sent(served: Served) -> None:
             return (run, "done") in [(status.run_id, status.status) async for status in client.list_runs()]
 
         await wait_until(listed_as_ended, what="the index has the end of the run")
-
-
-@pytest.mark.usefixtures("planner", "store")
-async def test_a_run_that_was_deleted_leaves_nothing(served: Served, bus: Bus) -> None:
-    """One that has ended, and one that goes on: the planner cancels it and removes both from every stream."""
-    open_ = Writer(bus)
-    await open_.open()
-    async with Client(served.url) as client:
-        ended = await client.start("What can you do?")
-        await client.result(ended)
-        for run in (ended, open_.run):
-            await client.delete(run)
-            with pytest.raises(NotFound):
-                await client.status(run)
-
-    async def left() -> set[str]:
-        found: set[str] = set()
-        for stream in ("REQUESTS", "INBOX", "RUNS", "CALLS", "TIMERS", "KV_runs"):
-            state = (await bus.api(f"STREAM.INFO.{stream}", {"subjects_filter": ">"}))["state"]
-            found |= {subject for subject in state.get("subjects") or () if ended in subject or open_.run in subject}
-        return found
-
-    deletions = {
-        subject
-        for run in (ended, open_.run)
-        for subject in (f"emit.default.{run}.log", f"$KV.runs.deleted.default.{run}")
-    }
-
-    async def only_deletions_are_left() -> bool:
-        last = [await bus.last("RUNS", f"emit.default.{run}.log") for run in (ended, open_.run)]
-        facts = {(message.headers or {})[EVENTS_HEADER] for message in last if message is not None}
-        return facts == {"deleted"} and await left() == deletions
-
-    await wait_until(only_deletions_are_left, what="all else is gone")
 
 
 async def shown(served: Served, session_id: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from services.gateway.auth.key_lines import new_key
 from services.gateway.runs import quota
 from services.messaging.connection import Bus
 from tests.support.buses import provisioned
-from tests.support.gateways import Served, requested, serving
+from tests.support.gateways import Served, bearer, requested, serving
 from tests.support.nats_server import NatsServer
 
 KEYS = {
@@ -36,7 +36,7 @@ async def bus(own_nats_server: NatsServer) -> AsyncIterator[Bus]:
 
 
 async def ask(served: Served, name: str, path: str = "/v1/runs", **body: Any) -> httpx.Response:
-    headers = {"Authorization": f"Bearer {KEYS[name][0]}", "Idempotency-Key": body.pop("key", new_id())}
+    headers = {**bearer(KEYS[name][0]), "Idempotency-Key": body.pop("key", new_id())}
     return await served.http.post(path, json={"query": "q", **body}, headers=headers)
 
 
@@ -118,7 +118,7 @@ async def test_a_repeated_request_is_recognised_after_its_key_has_changed(
 ) -> None:
     """The digest of a request is that of its body, not of what the key adds."""
     key, line = new_key("acme", {"name": "a"})
-    headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": "once"}
+    headers = {**bearer(key), "Idempotency-Key": "once"}
     found = []
     for more in ("", " tools=add agents=support", " max_runs=1"):
         async with serving(own_nats_server.url, api_keys=line + more) as served:

@@ -21,8 +21,9 @@ from tests.support.waiting import wait_until
 LISTENING = {"Accept": "text/event-stream"}
 
 
-async def test_a_waiting_client_is_told_so_once(served: Served, bus: Bus) -> None:
+async def test_a_waiting_client_is_told_so_once(served: Served, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it asks or comes later; one whose run has begun is told nothing."""
+    monkeypatch.setattr(stream, "_WAITING_AFTER_S", 0.1)
     async with served.http.stream("POST", "/v1/runs", headers=LISTENING, json={"query": "x"}) as answer:
         run, lines = answer.headers["runwire-run"], answer.aiter_lines()
         assert [await anext(lines) for _ in range(3)] == ["retry: 1000", "", ": waiting"]
@@ -56,6 +57,7 @@ async def test_a_client_whose_run_has_begun_hears_no_more_than_others(
         streaming = asyncio.create_task(response({}, receive, send))
         await wait_until(lambda: b": keep" in sent, what="the silence is filled")
         await cancelled(streaming)
+    assert b": wait" not in sent
     assert sent[b": keep"] - sent[b"event:"] > 0.6
 
 
