@@ -86,13 +86,8 @@ def functions(tools: Sequence[ToolSpec], *, tasks: bool = False, only_tools: boo
         offered.append((PLAN, "Call several tools at once; `join` names the tool that receives their results.", _PLAN))
     if tasks:
         offered.append((TASK, "Start one background task.", catalogue.TASK_SCHEMA))
-    return [
-        {
-            "type": "function",
-            "function": {"name": name, "description": description, "parameters": schema},
-        }
-        for name, description, schema in offered
-    ]
+    named = ({"name": name, "description": said, "parameters": schema} for name, said, schema in offered)
+    return [{"type": "function", "function": function} for function in named]
 
 
 def action_of(calls: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:

@@ -57,18 +57,11 @@ class JsonActions(messages.Dialect):
     def _legacy(self) -> bool:
         return self.action_format == "legacy"
 
-    def _action(
-        self,
-        node: str | None,
-        args: dict[str, Any],
-        thought: str | None = None,
-        *,
-        plan: list[dict[str, Any]] | None = None,
-        join: dict[str, Any] | None = None,
-    ) -> messages.Message:
+    def _action(self, node: str | None, args: Any, thought: str | None = None, **plan: Any) -> messages.Message:
+        """Render an action. `plan`: the fields `plan` and `join` of the format `legacy`."""
         action: dict[str, Any] = {"next_node": node, "args": args}
         if self._legacy:
-            action = {"thought": thought or "", **action, "plan": plan, "join": join}
+            action = {"thought": thought or "", **action, "plan": None, "join": None, **plan}
         return messages.says("assistant", compact(action))
 
 

@@ -21,7 +21,6 @@ from services.planner.run.turn.decide import decide
 from services.planner.run.turn.decision import Final
 from services.planner.run.turn.next_step import awaits_triage, next_asked, run_after, with_unfinished
 
-OfTurns = commands.OfTurns | commands.OfTasks
 MAX_LOST = 5
 """Attempts of one turn that may die with their process. After that the run fails: it probably crashes planners."""
 MAX_WAIT_IN_EFFECT_S = 2.0
@@ -80,18 +79,7 @@ def _next(run: Run, handling: Handling, rules: Rules) -> Command:
     return _received(run, handling, message, rules)
 
 
-def _received(
-    run: Run,
-    handling: Handling,
-    message: RunRequested
-    | inbox.CallFinished
-    | inbox.CallPaused
-    | inbox.TimerFired
-    | inbox.TopUpRequested
-    | inbox.RunResumed
-    | OfTurns,
-    rules: Rules,
-) -> Command:
+def _received(run: Run, handling: Handling, message: commands.Received, rules: Rules) -> Command:
     """Return the next command of an open run."""
     if own := next_step.own_outcomes(run, handling):
         return _settle(run, handling, own, rules)
@@ -107,10 +95,6 @@ def _received(
             return paused
         case inbox.CallFinished() if message.call_id in run.owner:
             return _settle(run, handling, [message], rules)
-        case (
-            inbox.RunMerged() | inbox.RunRefused() | inbox.RunYields() | inbox.RunTaskSettled() | inbox.RunTasksPaused()
-        ):
-            return _told(run, handling, message) or Ack()
         case inbox.RunBegins() if (begun := _told(run, handling, message)) is not None:
             return begun
         case RunRequested() | inbox.CallFinished() | inbox.CallPaused() | inbox.RunResumed() | inbox.RunBegins():
@@ -119,7 +103,7 @@ def _received(
             return _told(run, handling, message) or Ack()
 
 
-def _told(run: Run, handling: Handling, message: OfTurns) -> Command | None:
+def _told(run: Run, handling: Handling, message: commands.Received) -> Command | None:
     """Return what a message about turns and tasks leads to; None: nothing."""
     fact: Event | None = None
     match message:
