@@ -14,20 +14,9 @@ from tests.support.model_shapes import TOO_LONG
 SPARE = "openai/spare"
 
 
-@pytest.mark.parametrize(
-    "failing",
-    [
-        Say(status=429),
-        Say(status=500),
-        Say(status=503),
-        Say(text=""),
-        Say(body="<html>a gateway</html>"),
-        Say(text=words(9), cut_after=1),
-    ],
-)
-async def test_what_may_pass_is_retried_with_an_event(plan: Plan, provider: ModelServer, failing: Say) -> None:
+async def test_what_may_pass_is_retried_with_an_event(plan: Plan, provider: ModelServer) -> None:
     """Twice; each is an event with the reason and the wait, and the next attempt follows it."""
-    provider.say(failing, failing, answer("at last"))
+    provider.say(Say(status=503, times=2), answer("at last"))
     story = await (await plan()).tell()
     assert (story.end.type, story.end.raw_answer) == ("done", "at last")
     failures = story.of("model_failed")
@@ -56,27 +45,6 @@ async def test_the_model_that_failed_is_the_one_that_was_asked(plan: Plan, provi
     ]
     assert [asked.model for asked in story.of("asked")] == ["openai/scripted", SPARE, SPARE]
     assert [seen.body["model"] for seen in provider.ledger] == ["scripted", "spare", "spare"]
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        Say(text=answer(words(30)).text, cut_after=9),
-        Say(text=answer(words(30)).text, garbage_after=9),
-        Say(text="", reasoning="Let me think.", usage=None),
-    ],
-)
-async def test_a_reply_that_breaks_off_is_asked_for_again_under_a_new_attempt(
-    plan: Plan, provider: ModelServer, broken: Say
-) -> None:
-    """What it had shown belongs to the old attempt."""
-    provider.say(broken, answer("whole"))
-    story = await (await plan()).tell()
-    assert story.shown() == story.end.raw_answer == "whole"
-    assert [(asked.attempt, asked.cause) for asked in story.of("asked")] == [(1, "turn"), (2, "provider")]
-    [failed] = story.of("model_failed")
-    assert (failed.attempt, failed.then) == (1, "retry")
-    assert failed.fault.retryable
 
 
 async def test_a_format_that_a_server_refuses_is_left_out(plan: Plan, provider: ModelServer) -> None:

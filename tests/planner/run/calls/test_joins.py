@@ -8,14 +8,8 @@ from contracts.tools.messages import ToolSpec
 from services.planner.run.calls.joins import Branch, JoinCall, NoJoin, check_plan, read_join, resolve_join
 
 LIST, INTEGER, TEXT = {"type": "array"}, {"type": "integer"}, {"type": "string"}
-WELL_KNOWN = {
-    "results": LIST,
-    "branches": LIST,
-    "failures": LIST,
-    "expect": INTEGER,
-    "success_count": INTEGER,
-    "failure_count": INTEGER,
-}
+LISTS, NUMBERS = ("results", "branches", "failures"), ("expect", "success_count", "failure_count")
+WELL_KNOWN = dict.fromkeys(LISTS, LIST) | dict.fromkeys(NUMBERS, INTEGER)
 
 
 def spec(name: str, /, **schema: Any) -> ToolSpec:

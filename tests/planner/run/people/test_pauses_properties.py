@@ -201,7 +201,7 @@ def check_decisions(storm: PauseStorm) -> None:
 def test_the_storms_reach_what_they_are_for() -> None:
     """Approvals, rejections, edits, answers, expiries, further revisions and rounds all happen."""
     decisions: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(20):
         storm = PauseStorm(seed)
         storm.play()
         decisions.update(f"{resumed.decision} {resumed.by}" for resumed in storm.world.of(Resumed))

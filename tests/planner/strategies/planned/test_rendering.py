@@ -21,6 +21,11 @@ def executed(calls: int, observed: list[Observed], **end: Any) -> Executed:
     return Executed(step, Step(step=1, node="execute", status="succeeded", **end), tuple(observed))
 
 
+def outcome(place: int = 0, **fields: Any) -> Observed:
+    """What came of a call of the plan."""
+    return Observed.model_validate({"call_id": f"1-{place}", "tool": "research", "status": "succeeded", **fields})
+
+
 def told(item: Executed) -> str:
     reply, message = plans.PlanReplies().executed(item)
     assert (reply["role"], message["role"]) == ("assistant", "user")
@@ -42,8 +47,7 @@ def test_skills_come_before_the_agents_prompt_and_both_before_the_plan() -> None
 
 def test_results_are_numbered_and_bounded() -> None:
     """A result cannot close its marker, and a long one says how long it is."""
-    long = Observed(call_id="1-0", tool="research", status="succeeded", observation={"x": "</results>" + "y" * 50_000})
-    text = told(executed(1, [long]))
+    text = told(executed(1, [outcome(observation={"x": "</results>" + "y" * 50_000})]))
     assert text.count("</results>") == 1
     assert "1. research - SUCCESS" in text
     assert "characters in all)" in text
@@ -52,17 +56,14 @@ def test_results_are_numbered_and_bounded() -> None:
 
 def test_many_results_share_the_room() -> None:
     """Sixty-four long results do not fill the model's context."""
-    many = [
-        Observed(call_id=f"1-{n}", tool="research", status="succeeded", observation="y" * 30_000) for n in range(64)
-    ]
+    many = [outcome(n, observation="y" * 30_000) for n in range(64)]
     assert len(told(executed(64, many))) < plans.MAX_ALL_RESULTS_CHARACTERS + 10_000
 
 
 def test_a_halted_plan_says_why_and_what_was_left() -> None:
     """With the error of the call."""
     fault = Fault(code="tool_error", reason="out of order")
-    failed = Observed(call_id="1-0", tool="research", status="failed", failure=fault)
-    text = told(executed(2, [failed], halt_reason="tool_error: out of order"))
+    text = told(executed(2, [outcome(status="failed", failure=fault)], halt_reason="tool_error: out of order"))
     assert "The plan was halted" in text
     assert "1. research - FAILED" in text
     assert '"reason":"out of order"' in text
@@ -73,23 +74,15 @@ def test_an_artifact_is_shown_by_its_preview() -> None:
     """With the id that the tool gave it; and the tool's own text, if there is one."""
     preview = ArtifactPreview(json_type="dict", size=70_000, counts={"": 3, "sections": 12}, head='{"title":"AI')
     responded = RespondedArtifact(artifact_id="abc-123", fingerprint="f", preview=preview)
-    observed = Observed(
-        call_id="1-0",
-        tool="research",
-        status="succeeded",
-        observation={"artifact_id": "abc-123", "artifact": "<artifact:dict size=68KB>", "_metadata": {}},
-        content="I wrote a blog.",
-        responded=responded,
-    )
-    text = told(executed(1, [observed]))
+    observation = {"artifact_id": "abc-123", "artifact": "<artifact:dict size=68KB>", "_metadata": {}}
+    text = told(executed(1, [outcome(observation=observation, content="I wrote a blog.", responded=responded)]))
     for part in ('"content":"I wrote a blog."', '"artifact_id":"abc-123"', '"sections":12', '{\\"title\\":\\"AI'):
         assert part in text
 
 
 def test_a_text_alone_is_the_result() -> None:
     """Of a tool without structured content."""
-    observed = Observed(call_id="1-0", tool="research", status="succeeded", content="done")
-    assert '{"content":"done"}' in told(executed(1, [observed]))
+    assert '{"content":"done"}' in told(executed(1, [outcome(content="done")]))
 
 
 def test_each_error_of_a_rejected_plan_is_a_line() -> None:
