@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from contracts.runs.requests import KeyBudget, KeySpent, RunRequested
-from contracts.wire import keys, subjects
+from contracts.runs.requests import KeyBudget, KeySpent
+from contracts.wire import keys
 from contracts.wire.names import new_id, unix_ms
 from services.gateway.auth.key_lines import new_key
 from services.messaging.connection import Bus
@@ -144,15 +144,12 @@ async def test_a_run_counts_once_whatever_is_repeated(
     own_nats_server: NatsServer, client: Planning, provider: ModelServer, text: str, moment: str, word: str
 ) -> None:
     """A planner is killed after it has recorded what the run spent; another one stores it, once."""
-    url, run = own_nats_server.url, new_id()
+    url, mine = own_nats_server.url, key(max_tokens=1000)
     provider.say(FINAL)
     dying = DyingPlanner(url, provider.url, text, moment, word)
-    request = RunRequested(
-        run_id=run, tenant="default", requested_at=unix_ms(), trace_id=run, query="?", **key(max_tokens=1000)
-    )
-    await client.bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
+    run = await client.ask(**mine)
     await dying.dead()
     async with planning(url, provider):
         await client.ended(run, 60)
-        await settled(client.bus, request.key_id, (40, 0))
-    assert await stored(client.bus, request.key_id) == [(40, 0)]
+        await settled(client.bus, mine["key_id"], (40, 0))
+    assert await stored(client.bus, mine["key_id"]) == [(40, 0)]

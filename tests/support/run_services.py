@@ -116,9 +116,9 @@ class Planning:
         """Return once a tool runner takes direct calls."""
         await wait_until(lambda: self.direct_calls.rules() is not None, what="a tool runner takes direct calls")
 
-    async def ask(self, query: str = "What?", tenant: str = "default", **fields: Any) -> str:
-        """Ask for a run and return its id."""
-        run, now = new_id(), time.time_ns() // 1_000_000
+    async def ask(self, query: str = "What?", tenant: str = "default", run: str = "", **fields: Any) -> str:
+        """Ask for a run and return its id, by default a new one."""
+        run, now = run or new_id(), time.time_ns() // 1_000_000
         request = RunRequested(run_id=run, tenant=tenant, requested_at=now, trace_id=new_id(), query=query, **fields)
         await self.bus.publish(subjects.request(tenant, run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
         return run

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from contracts.runs.events import Asked
-from contracts.runs.requests import RunRequested
 from contracts.sessions.records import RunBegun, RunQueued, SessionStarted
 from contracts.wire import subjects
 from contracts.wire.names import new_id, unix_ms
@@ -108,10 +107,7 @@ async def test_a_text_may_come_before_the_log_of_its_run(plan: Plan, provider: M
     await appended(SessionLogs(planning.bus), SessionAddress.of("default", session_id), begun)
     second = await planning.tell("And this?", session_id=session_id, on_busy="steer")
     assert second.end.route == "merged"
-    request = RunRequested(
-        run_id=first, tenant="default", requested_at=unix_ms(), trace_id="t", query="First?", session_id=session_id
-    )
-    await planning.bus.publish(subjects.request("default", first), request.model_dump_json().encode())
+    await planning.ask("First?", run=first, session_id=session_id)
     story = await planning.ended(first)
     facts = [each for each in story.facts() if each != "control_answered"]
     assert facts[:3] == ["input_added", "run_started", "asked"]
