@@ -44,18 +44,6 @@ Artifacts = dict[str, dict[str, Any]]
 STORE_TIMEOUT_S = 5.0
 
 
-def _is_large(event: RunEvent) -> bool:
-    """Whether an event holds a value that is too large for a log, or to stand there twice."""
-    if isinstance(event, Step | PayloadProposed):
-        return wire_size(event.said if isinstance(event, Step) else event.data) > MAX_INLINE_BYTES
-    return (
-        isinstance(event, Paused)
-        and event.revision == 1
-        and event.arguments is not None
-        and wire_size(event.arguments) > MAX_INLINE_BYTES
-    )
-
-
 class Offloader:
     """Stores artifacts that are too large for a run's last record."""
 
@@ -64,11 +52,8 @@ class Offloader:
 
     async def offloaded(self, record: Record, tenant: str, run: str, session: str | None) -> Record:
         """Return the record with references for its largest values, or the same record if it is small enough."""
-        if any(map(_is_large, record.events)):
-            events = [
-                await self._smaller(event, tenant, run, session) if _is_large(event) else event
-                for event in record.events
-            ]
+        events = [await self._smaller(event, tenant, run, session) for event in record.events]
+        if any(new is not old for new, old in zip(events, record.events, strict=True)):
             record = record.model_copy(update={"events": events})
         end = record.events[-1] if record.events else None
         if not isinstance(end, Done | Error | Cancelled):
@@ -80,16 +65,17 @@ class Offloader:
         return record.model_copy(update={"events": [*record.events[:-1], smaller]})
 
     async def _smaller(self, event: RunEvent, *place: Any) -> RunEvent:
+        """Return an event without a value that is too large for a log, or to stand there twice."""
         match event:
-            case Paused():
+            case Paused(revision=1, arguments=dict() as arguments) if wire_size(arguments) > MAX_INLINE_BYTES:
                 tool = event.tool or ""
-                stored = (await self.stored({tool: event.arguments or {}}, *place))[tool]
+                stored = (await self.stored({tool: arguments}, *place))[tool]
                 fits = wire_size(stored) <= MAX_EVENT_INLINE_BYTES
                 return event.model_copy(update={"arguments": stored if fits else None})
-            case Step():
+            case Step() if wire_size(event.said) > MAX_INLINE_BYTES:
                 said = (await self.stored({SAID: {"": event.said}}, *place))[SAID][""]
                 return event.model_copy(update={"said": as_reference(said) or said})
-            case PayloadProposed():
+            case PayloadProposed() if wire_size(event.data) > MAX_INLINE_BYTES:
                 # Data of a model may look like a reference, a list of one does not.
                 ref = as_reference((await self.stored({"data": {"": [event.data]}}, *place))["data"][""])
                 return event if ref is None else event.model_copy(update={"data": {}, "stored": ref})
