@@ -31,6 +31,7 @@ from contracts.wire.operation import CLOCK_METADATA, NOT_STORED
 from contracts.wire.subject import Subject
 from services.messaging.errors import FULL, GUARD_IN_FLIGHT, NO_ROOM, BusError, Refused, Unavailable, Unsure
 from services.messaging.nats_connection import Body, NatsConnection, Subscription, encoded
+from services.messaging.nats_patches import Headers
 from services.messaging.reads import Reads
 from services.runtime.settings import BusSettings
 from services.runtime.tasks import cancelled, is_set_within, start_in
@@ -189,14 +190,12 @@ class Bus(Reads):
         self.storage = Storage(self)
         self.clock = ServerClock(self)
 
-    async def publish(
-        self, subject: str, data: Body, headers: dict[str, str] | None = None, wait_s: float = 2.0
-    ) -> int:
+    async def publish(self, subject: str, data: Body, headers: Headers = None, wait_s: float = 2.0) -> int:
         """Write one message to the stream of `subject`, and return its sequence. Raises as `publish_acknowledged`."""
         return (await self.publish_acknowledged(subject, encoded(data), headers, wait_s)).sequence
 
     async def publish_acknowledged(
-        self, subject: str, data: bytes, headers: dict[str, str] | None = None, wait_s: float = 2.0
+        self, subject: str, data: bytes, headers: Headers = None, wait_s: float = 2.0
     ) -> Acknowledged:
         """Write one message to the stream of `subject`.
 
@@ -218,9 +217,7 @@ class Bus(Reads):
         self.storage.on_stored(subject)
         return Acknowledged(int(body["seq"]), bool(body.get("duplicate")))
 
-    async def publish_surely(
-        self, subject: str, data: Body, message_id: str, headers: dict[str, str] | None = None
-    ) -> int:
+    async def publish_surely(self, subject: str, data: Body, message_id: str, headers: Headers = None) -> int:
         """Write a message without a guard, repeated under its message id until it is stored. Raises Refused."""
         headers = {**(headers or {}), "Nats-Msg-Id": message_id}
         return await self.until_answered(lambda: self.publish(subject, data, headers))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from contracts.wire import subjects
 from services.messaging.connection import Bus
 from services.messaging.errors import WRONG_LAST_SEQUENCE, Outdated, Refused, Unsure
+from services.messaging.nats_patches import Headers
 from services.messaging.reads import sequence_of
 
 
@@ -30,7 +31,7 @@ async def write(
     guard: Guard,
     *,
     since: int | None = None,
-    headers: dict[str, str] | None = None,
+    headers: Headers = None,
     attempts: int | None = None,
 ) -> int:
     """Store `data` on an exact subject if `guard` holds, and return its sequence. Guard and subject are in one stream.

@@ -27,7 +27,7 @@ from contracts.wire import subjects
 from runwire.nats_client import DENIED, NatsClient, TlsNotOffered
 from services.messaging import nats_patches
 from services.messaging.errors import NATS_ERRORS, NO_LEADER, NoResponders, Refused, Unavailable, Unsure, translated
-from services.messaging.nats_patches import Interim, RequestReply
+from services.messaging.nats_patches import Headers, Interim, RequestReply
 from services.runtime.settings import BusSettings
 from services.runtime.tasks import Tasks, code_locations, is_set_within
 
@@ -185,7 +185,7 @@ class NatsConnection:
         subject: str,
         data: Body = b"",
         wait_s: float = 2.0,
-        headers: dict[str, str] | None = None,
+        headers: Headers = None,
         interim: Interim | None = None,
         answer: "asyncio.Future[Msg] | None" = None,
     ) -> Msg:
@@ -246,9 +246,7 @@ class NatsConnection:
         pause_s = min(_MAX_RETRY_S, _FIRST_RETRY_S * 2 ** min(tried - 1, 10)) if is_bounded else None
         await is_set_within(self._next_connection, pause_s)
 
-    async def send(
-        self, subject: str, data: Body = b"", headers: dict[str, str] | None = None, reply: str = ""
-    ) -> bool:
+    async def send(self, subject: str, data: Body = b"", headers: Headers = None, reply: str = "") -> bool:
         """Publish without acknowledgement; False when the message was certainly not sent.
 
         For messages that may be lost: acknowledgements (redeliveries are harmless), heartbeats, hints.

@@ -49,6 +49,7 @@ async def subscribe(client: Client, subject: str, handle: Callable[[Msg], None])
     return await client.subscribe(subject, future=cast("Future[Any]", _Handler(handle)))
 
 
+Headers = dict[str, str] | None
 Interim = Callable[[Msg], bool]
 """Takes a reply that is not the last one, and returns whether it was one."""
 
@@ -73,7 +74,7 @@ class RequestReply:
         subject: str,
         data: bytes,
         wait_s: float,
-        headers: dict[str, str] | None = None,
+        headers: Headers = None,
         interim: Interim | None = None,
         answer: "asyncio.Future[Msg] | None" = None,
     ) -> Msg:
