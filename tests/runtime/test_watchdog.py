@@ -43,9 +43,9 @@ class Watched:
             if line.startswith("{") and (found := json.loads(line))["event"] == event
         ]
 
-    async def logged(self, event: str, within_s: float = 30) -> dict[str, Any]:
+    async def logged(self, event: str) -> dict[str, Any]:
         """The first line of a name, once it is there."""
-        return (await wait_until(lambda: self.lines(event), timeout=within_s, what=f"{event} is logged"))[0]
+        return (await wait_until(lambda: self.lines(event), what=f"{event} is logged"))[0]
 
     def exit_code(self) -> int | None:
         """How it has ended; None while it runs."""

@@ -93,8 +93,8 @@ Faulty = tuple[str, Any]
 """A member of a result, dotted, and the value that it has instead of the right one. None: it is left out."""
 
 
-def answering(client: Client, *faulty: Faulty, bare: Any = None) -> Callable[[Msg], Awaitable[None]]:
-    """A tool without an SDK that keeps no answers, with these faults; `bare`: its whole result."""
+def answering(client: Client, *faulty: Faulty) -> Callable[[Msg], Awaitable[None]]:
+    """A tool without an SDK that keeps no answers, with these faults."""
 
     async def on_call(message: Msg) -> None:
         call = json.loads(message.data)
@@ -107,7 +107,7 @@ def answering(client: Client, *faulty: Faulty, bare: Any = None) -> Callable[[Ms
             place: dict[str, Any] = metadata if outer else result
             place.pop(name)
             place |= {} if value is None else {name: value}
-        await client.publish(message.reply, json.dumps(bare or result).encode())
+        await client.publish(message.reply, json.dumps(result).encode())
 
     return on_call
 

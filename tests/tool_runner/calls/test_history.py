@@ -71,16 +71,17 @@ async def watch() -> RunWatch:
     return RunWatches(Bus("tests", BusSettings())).watch("default", "run")
 
 
-async def test_work_is_stopped_when_the_run_ends(watch: RunWatch) -> None:
-    """It raises RunEnded, and so does all later work."""
+@pytest.mark.parametrize(("ends", "error"), [(True, RunEnded), (False, asyncio.CancelledError)])
+async def test_work_is_stopped_when_the_run_or_the_service_ends(
+    watch: RunWatch, *, ends: bool, error: type[BaseException]
+) -> None:
+    """A service that stops cancels its calls: that is no ended run."""
     with watch:
         working = asyncio.create_task(watch.unless_ended(asyncio.sleep(60)))
         await asyncio.sleep(0)
-        watch.notify()
-        with pytest.raises(RunEnded):
+        (watch.notify if ends else working.cancel)()
+        with pytest.raises(error):
             await working
-        with pytest.raises(RunEnded):
-            await watch.unless_ended(asyncio.sleep(60))
 
 
 async def test_callbacks_come_once_and_only_inside_their_block(watch: RunWatch) -> None:
@@ -94,13 +95,3 @@ async def test_callbacks_come_once_and_only_inside_their_block(watch: RunWatch) 
         with watch.on_end(lambda: ends.append("late")):
             pass
     assert ends == ["open", "late"]
-
-
-async def test_a_cancelled_call_is_no_ended_run(watch: RunWatch) -> None:
-    """A service that stops cancels its calls."""
-    with watch:
-        working = asyncio.create_task(watch.unless_ended(asyncio.sleep(60)))
-        await asyncio.sleep(0)
-        working.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await working
