@@ -70,11 +70,9 @@ def locked(data: Path) -> Iterator[int]:
         yield umask
 
 
-def free_port(preferred: int | None = None) -> int:
+def free_port(preferred: int = 0) -> int:
     """Return `preferred` if it is free on loopback, else one that the kernel chooses."""
     for port in (preferred, 0):
-        if port is None:
-            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):

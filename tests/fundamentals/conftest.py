@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from contracts.wire.names import new_id
 from runwire import Client
 from runwire.client import RunStatus
 from services.gateway.auth.key_lines import new_key
@@ -131,6 +132,12 @@ def model(model_server: ModelServer) -> Iterator[ModelServer]:
     model_server.reset()
     yield model_server
     model_server.reset()
+
+
+@pytest.fixture
+def session() -> str:
+    """The id of a conversation that has not begun."""
+    return new_id()
 
 
 async def _are_offered(client: Client) -> bool:

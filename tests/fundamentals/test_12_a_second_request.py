@@ -25,10 +25,9 @@ async def waiting(client: Client, session: str, agent: str = "scripted") -> RunS
     return await client.chat("Go ahead", agent=agent, session_id=session)
 
 
-async def test_it_waits_for_its_turn(client: Client, model: ModelServer) -> None:
+async def test_it_waits_for_its_turn(client: Client, model: ModelServer, session: str) -> None:
     """Unless it says otherwise. Its deadline counts from its begin, and it knows what the first has answered."""
     model.say(answer("Good morning."))
-    session = new_id()
     first = await at_work(client, session, nap_s=3)
     second = await client.start("Are you awake?", agent="scripted", session_id=session, limits={"deadline_s": 2.5})
     assert (await client.status(second)).status == "queued"
@@ -39,9 +38,8 @@ async def test_it_waits_for_its_turn(client: Client, model: ModelServer) -> None
     assert "slept 3 seconds" in model.ledger[0].text
 
 
-async def test_it_waits_no_longer_than_it_says(client: Client) -> None:
+async def test_it_waits_no_longer_than_it_says(client: Client, session: str) -> None:
     """Then it ends with an error, and the run that has the turn is not disturbed."""
-    session = new_id()
     first = await at_work(client, session)
     second = await client.chat("Are you awake?", session_id=session, queue_timeout_s=0.2)
     assert (second.status, second.code) == ("error", "queue_timeout")
@@ -49,10 +47,9 @@ async def test_it_waits_no_longer_than_it_says(client: Client) -> None:
     await client.cancel(first)
 
 
-async def test_steer_adds_its_text_to_the_run_under_way(client: Client, model: ModelServer) -> None:
+async def test_steer_adds_its_text_to_the_run_under_way(client: Client, model: ModelServer, session: str) -> None:
     """Its own run ends with the route `merged`, and names the run that goes on with the text."""
     model.say(action("take_nap", seconds=2), answer("545,796 people."))
-    session = new_id()
     first = await client.start("How many people live in Lisbon?", agent="scripted", session_id=session)
     await until(client, first, "tool_progress")
     merged = await client.chat("In digits, please", session_id=session, on_busy="steer")
@@ -73,9 +70,8 @@ async def test_steer_begins_by_itself_where_no_run_is_left(client: Client, model
     assert (run.payload.route, run.payload.raw_answer) == (None, "Good morning.")
 
 
-async def test_reject_is_refused_at_once(client: Client) -> None:
+async def test_reject_is_refused_at_once(client: Client, session: str) -> None:
     """With 409; nothing is queued."""
-    session = new_id()
     first = await at_work(client, session)
     with pytest.raises(SessionBusy) as refused:
         await client.start("Are you awake?", session_id=session, on_busy="reject")
@@ -85,10 +81,9 @@ async def test_reject_is_refused_at_once(client: Client) -> None:
     await client.cancel(first)
 
 
-async def test_cancel_takes_the_turn(client: Client, model: ModelServer) -> None:
+async def test_cancel_takes_the_turn(client: Client, model: ModelServer, session: str) -> None:
     """It begins once the other run has ended."""
     model.say(answer("Good morning."))
-    session = new_id()
     first = await at_work(client, session)
     second = await client.chat("Wake up!", agent="scripted", session_id=session, on_busy="cancel")
     ended = await client.status(first)
@@ -97,10 +92,9 @@ async def test_cancel_takes_the_turn(client: Client, model: ModelServer) -> None
     assert answer_in(second) == "Good morning."
 
 
-async def test_it_answers_a_run_that_waits_for_a_person(client: Client, model: ModelServer) -> None:
+async def test_it_answers_a_run_that_waits_for_a_person(client: Client, model: ModelServer, session: str) -> None:
     """`on_paused` says what happens then. By default the text is the answer to the question."""
     model.say(QUESTION_BACK, answer("545,796"))
-    session = new_id()
     asking = await waiting(client, session, "asking")
     assert [pause.title for pause in asking.pauses] == ["Which city?"]
     merged = await client.chat("In Lisbon", agent="asking", session_id=session)
@@ -112,10 +106,9 @@ async def test_it_answers_a_run_that_waits_for_a_person(client: Client, model: M
     assert "In Lisbon" in model.ledger[1].text
 
 
-async def test_it_rejects_a_call_that_waits_for_approval(client: Client, model: ModelServer) -> None:
+async def test_it_rejects_a_call_that_waits_for_approval(client: Client, model: ModelServer, session: str) -> None:
     """Whoever says something else has not said yes. The text is the note."""
     model.say(action("pay", euros=10), answer("I have not paid."))
-    session = new_id()
     paying = await waiting(client, session)
     assert [pause.tool for pause in paying.pauses] == ["pay"]
     await client.chat("Wait, is that all?", session_id=session)
@@ -123,10 +116,9 @@ async def test_it_rejects_a_call_that_waits_for_approval(client: Client, model: 
     assert "Wait, is that all?" in model.ledger[1].text
 
 
-async def test_on_paused_has_the_same_choices(client: Client, model: ModelServer) -> None:
+async def test_on_paused_has_the_same_choices(client: Client, model: ModelServer, session: str) -> None:
     """Here the request takes the turn of the run that waits."""
     model.say(action("pay", euros=10), answer("Good morning."))
-    session = new_id()
     paying = await waiting(client, session)
     with pytest.raises(SessionBusy):
         await client.start("Are you awake?", session_id=session, on_paused="reject")

@@ -109,11 +109,10 @@ async def test_branches_of_a_plan_are_decided_one_by_one(client: Client, model: 
     assert paid(stack, run_id) == [(second.arguments or {})["euros"]]
 
 
-async def test_once_per_session(client: Client, model: ModelServer, stack: Stack) -> None:
+async def test_once_per_session(client: Client, model: ModelServer, stack: Stack, session: str) -> None:
     """A rule may say so: the approval covers later calls of this tool and user in the session, and in no other one."""
     model.say(PAY, action("pay", euros=5), answer("Paid."), action("pay", euros=6), answer("Paid."))
     model.say(PAY, answer("No."), PAY, answer("No."))
-    session = new_id()
     pause = await paying(client, agent="trusting", session=session)
     assert pause.rule == "payments"
     await client.approve(pause)

@@ -40,10 +40,9 @@ async def until_reported(client: Client, session: str) -> list[events.SessionEve
     raise AssertionError("the stream of a session does not end")
 
 
-async def test_three_tasks_have_one_report(client: Client, model: ModelServer) -> None:
+async def test_three_tasks_have_one_report(client: Client, model: ModelServer, session: str) -> None:
     """The run answers at once. The report comes after the last task, and its model is shown what all have found."""
     scripted(model, *(task(query, group="monday") for query in FOUND), report="Monday is looked after.")
-    session = new_id()
     run = await client.chat(QUESTION, agent="spawning", session_id=session)
     assert answer_in(run) == "I am on it."
 
@@ -58,11 +57,10 @@ async def test_three_tasks_have_one_report(client: Client, model: ModelServer) -
     assert all(found in shown for found in FOUND.values())
 
 
-async def test_a_job_is_one_call_of_a_tool(client: Client, model: ModelServer) -> None:
+async def test_a_job_is_one_call_of_a_tool(client: Client, model: ModelServer, session: str) -> None:
     """No model is asked for it. What the tool returned is its answer."""
     job = action("task", mode="job", tool="count_inhabitants", tool_args={"city": "Lisbon"})
     scripted(model, job)
-    session = new_id()
     await client.chat(QUESTION, agent="spawning", session_id=session)
     seen = await until_reported(client, session)
 
@@ -73,10 +71,9 @@ async def test_a_job_is_one_call_of_a_tool(client: Client, model: ModelServer) -
     assert len(model.ledger) == 3, "two requests of the run, one of the report"
 
 
-async def test_a_person_applies_what_was_held(client: Client, model: ModelServer) -> None:
+async def test_a_person_applies_what_was_held(client: Client, model: ModelServer, session: str) -> None:
     """A group with HUMAN_GATED: nobody is shown its results before, and the report comes after."""
     scripted(model, *(task(query, group="monday", merge_strategy="HUMAN_GATED") for query in FOUND))
-    session = new_id()
     await client.chat(QUESTION, agent="spawning", session_id=session)
     async for event in client.session_events(session):
         if isinstance(event, events.GroupEnded):
@@ -94,10 +91,9 @@ async def test_a_person_applies_what_was_held(client: Client, model: ModelServer
     assert all(found in model.ledger[-1].text for found in FOUND.values()), "later runs are shown the results"
 
 
-async def test_a_run_may_wait_for_the_results(client: Client, model: ModelServer) -> None:
+async def test_a_run_may_wait_for_the_results(client: Client, model: ModelServer, session: str) -> None:
     """With `retain_turn` its model reads them as it reads a tool's, and no report follows."""
     scripted(model, task("orders?", retain_turn=True), done="There are 7.")
-    session = new_id()
     run = await client.chat(QUESTION, agent="spawning", session_id=session)
     assert answer_in(run) == "There are 7."
     assert FOUND["orders?"] in model.ledger[-1].text
@@ -127,10 +123,9 @@ def waits_for_confirmation(pauses: list[OpenPause], query: str) -> OpenPause:
     return pause
 
 
-async def test_a_model_that_spawns_for_ever_is_stopped(client: Client, model: ModelServer) -> None:
+async def test_a_model_that_spawns_for_ever_is_stopped(client: Client, model: ModelServer, session: str) -> None:
     """By the number of tasks of a run and by their depth: the tasks of its tasks are not offered the action."""
     model.choose = lambda _: task("orders?")
-    session = new_id()
     run = await client.chat(QUESTION, agent="greedy", session_id=session)
     assert run.reason == "budget_exhausted"
     failed = [
@@ -149,12 +144,11 @@ async def test_a_model_that_spawns_for_ever_is_stopped(client: Client, model: Mo
     assert max(each.depth for each in await client.tasks(session)) == 2
 
 
-async def test_a_cancelled_run_takes_its_tasks_along(client: Client, model: ModelServer) -> None:
+async def test_a_cancelled_run_takes_its_tasks_along(client: Client, model: ModelServer, session: str) -> None:
     """Also those of its tasks. Nobody reports on them."""
     scripted(model, task("orders?", retain_turn=True))
     model.by_turn(action("take_nap", seconds=50), marker="orders?")
     model.by_turn(task("orders?", retain_turn=True), marker=QUESTION)
-    session = new_id()
     run_id = await client.start(QUESTION, agent="spawning", session_id=session)
     async for begun in client.follow(run_id):
         if isinstance(begun, events.RunStarted):  # There is a session now.

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import httpx
 
 from contracts.runs.requests import RunStatus
-from contracts.wire.names import new_id
 from runwire import Client
 from runwire.client import webhook_headers
 from tests.fundamentals.conftest import restart
@@ -25,9 +24,8 @@ async def runs_of(client: Client, session: str, count: int = 1) -> list[RunStatu
     return await wait_until(ended, what="a run was started and has ended")
 
 
-async def test_a_schedule_fires_once(http: httpx.AsyncClient, client: Client, stack: Stack) -> None:
+async def test_a_schedule_fires_once(http: httpx.AsyncClient, client: Client, stack: Stack, session: str) -> None:
     """At its time, also if the planner dies meanwhile."""
-    session = new_id()
     at = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
     made = await http.post("/v1/schedules", json={"at": at, "run": {"query": "What is 6*7?", "session_id": session}})
     assert made.status_code == 201, made.text
@@ -61,11 +59,10 @@ async def test_a_schedule_says_when_it_fires(http: httpx.AsyncClient) -> None:
 
 
 async def test_a_webhook_that_is_delivered_twice_starts_one_run(
-    http: httpx.AsyncClient, client: Client, model: ModelServer
+    http: httpx.AsyncClient, client: Client, model: ModelServer, session: str
 ) -> None:
     """The sender signs what it sends, and its model is shown that as data. A wrong signature starts nothing."""
     model.say(answer("Order 7 is late."))
-    session = new_id()
     run = {"query": "What does this mean?", "agent": "scripted", "session_id": session}
     hook = (await http.post("/v1/schedules", json={"webhook": True, "run": run})).json()
     assert "secret" not in (await http.get(f"/v1/schedules/{hook['schedule_id']}")).json()

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from contracts.wire.names import new_id
 from runwire import Client
 from runwire.events import Observed, Step
 from tests.fundamentals.conftest import answer_in, noted, restart
@@ -74,9 +73,8 @@ async def test_a_plan_can_be_checked_without_a_run(client: Client) -> None:
     assert line.endswith("only the output of an earlier call can be used")
 
 
-async def test_the_first_failure_halts_the_plan(client: Client, model: ModelServer, stack: Stack) -> None:
+async def test_the_first_failure_halts_the_plan(client: Client, model: ModelServer, stack: Stack, session: str) -> None:
     """Nothing that comes later is done, and the model answers from what there is."""
-    session = new_id()
     model.say(
         plan(call("count_inhabitants", city="Atlantis"), call("post_postcard", recipient=session)), Say(text="No.")
     )

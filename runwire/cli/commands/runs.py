@@ -139,16 +139,8 @@ async def show(
     kind, reason = end.get("type"), end.get("reason")
     if output == "json":
         rest = {name: value for name, value in end.items() if name not in {"type", "reason", "usage"}}
-        print_json(
-            {
-                "run_id": run_id,
-                "status": kind,
-                "reason": reason,
-                "code": end.get("code"),
-                "payload": end.get("payload") or rest,
-                "usage": end.get("usage"),
-            }
-        )
+        head = {"run_id": run_id, "status": kind, "reason": reason, "code": end.get("code")}
+        print_json({**head, "payload": end.get("payload") or rest, "usage": end.get("usage")})
     if kind == "done":
         return 0 if reason == "answer_complete" else Exit.INCOMPLETE
     return Exit.CANCELLED if kind == "cancelled" else Exit.ERROR

@@ -58,15 +58,9 @@ def test_a_call_of_a_plan_is_shown_in_its_plan() -> None:
 
 def test_nothing_of_a_pause_controls_the_terminal() -> None:
     """Its arguments are a model's, its payload and title a tool's."""
-    text = shown(
-        pause(
-            arguments={"to\x1b[2J": "a\x1b]0;title\x07\u202eb"},
-            title="[red]no\x1b[2J\nway",
-            payload={"x": "\u202e"},
-            tool="p\x1b",
-            input_schema={"title": "\u2066"},
-        )
-    )
+    arguments, title = {"to\x1b[2J": "a\x1b]0;title\x07\u202eb"}, "[red]no\x1b[2J\nway"
+    others = {"payload": {"x": "\u202e"}, "tool": "p\x1b", "input_schema": {"title": "\u2066"}}
+    text = shown(pause(arguments=arguments, title=title, **others))
     assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(text)
     assert "[red]no\ufffd[2J way" in text
 
@@ -131,19 +125,9 @@ OPERATIONS = [
 
 def test_columns_have_their_names_whatever_came_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     """Also once it is applied; and what is no operation keeps its number."""
-    view = {"names": {"col_1": "Stage"}}
-    print_proposal(
-        ProposalView(
-            proposal_id="1f" * 16,
-            session_id="s",
-            run_id="2f" * 16,
-            kind="data_proposal",
-            summary="Six",
-            state="applied",
-            data={"operations": OPERATIONS},
-            view=view,
-        )
-    )
+    of = {"proposal_id": "1f" * 16, "session_id": "s", "run_id": "2f" * 16, "kind": "data_proposal", "summary": "Six"}
+    given = {"state": "applied", "data": {"operations": OPERATIONS}, "view": {"names": {"col_1": "Stage"}}}
+    print_proposal(ProposalView.model_validate(of | given))
     shown = capsys.readouterr().out
     lines = [line.strip() for line in shown.splitlines()[1:]]
     assert lines[0].endswith('row 7  Stage: "b"'), shown

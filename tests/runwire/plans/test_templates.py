@@ -1,4 +1,4 @@
-"""The grammar of templates, string by string."""
+"""The grammar of templates, string by string; tests/conformance has the usual ones."""
 
 import pytest
 
@@ -9,10 +9,7 @@ from runwire.plans.templates import holds_embedded
 @pytest.mark.parametrize(
     ("text", "index", "path"),
     [
-        ("$0.output.a", 0, "a"),
         ("$12.output.a.b.0.c", 12, "a/b/0/c"),
-        ("$007.output.a", 7, "a"),
-        ("$0.output.sources[0]", 0, "sources[0]"),
         ("$0.output.output.output", 0, "output/output"),
         ("$0.output.$1", 0, "$1"),
         ("$0.output.größe", 0, "größe"),
@@ -29,14 +26,11 @@ def test_templates(text: str, index: int, path: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "$x.output.a",
         "$1.0.output.a",
-        "$$0.output.a",
         "$0.output.",
         "$0.output..a",
         "$0.output.a b",
         "$0.output.a\u00a0",
-        "$٣.output.a",
         "$0.output.a $1.output.b",
         "$0.output",
         "$0.Output.x",
