@@ -59,7 +59,7 @@ def test_a_call_of_a_plan_is_shown_in_its_plan() -> None:
 def test_nothing_of_a_pause_controls_the_terminal() -> None:
     """Its arguments are a model's, its payload and title a tool's."""
     arguments, title = {"to\x1b[2J": "a\x1b]0;title\x07\u202eb"}, "[red]no\x1b[2J\nway"
-    others = {"payload": {"x": "\u202e"}, "tool": "p\x1b", "input_schema": {"title": "\u2066"}}
+    others: dict[str, Any] = {"payload": {"x": "\u202e"}, "tool": "p\x1b", "input_schema": {"title": "\u2066"}}
     text = shown(pause(arguments=arguments, title=title, **others))
     assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(text)
     assert "[red]no\ufffd[2J way" in text
