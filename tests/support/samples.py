@@ -73,7 +73,8 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]
 def _sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if marker := item.get_closest_marker("sample"):
+        # Of a test with a parameter that is for `make chaos` alone, the other cases are sampled.
+        if (marker := item.get_closest_marker("sample")) and not item.get_closest_marker("chaos"):
             is_of_file = marker.kwargs.get("of") == "file"
             cases[item.nodeid.partition("::" if is_of_file else "[")[0]].append(item)
     left_out: set[pytest.Item] = set()

@@ -16,12 +16,14 @@ async def decide(client: Client, found: Conversations, pause: dict[str, Any], rn
     if any(each.key == key for each in found.decisions):
         return
     body = {"pause_id": pause["pause_id"], "token": pause["token"], **_chosen(rng, pause)}
-    sends = [_send(client, found, pause, body, key)]
+    keys = [key]
     if rng.random() < _DECIDED_TWICE:
-        sends.append(_send(client, found, pause, body, key))
+        keys.append(key)
     if rng.random() < _DECIDED_AGAIN:
-        sends.append(_send(client, found, pause, body, f"{key}-again"))
-    await asyncio.gather(*sends)
+        keys.append(f"{key}-again")
+    decisions = [Decision(pause["run_id"], pause["pause_id"], body["decision"], each) for each in keys]
+    found.decisions += decisions
+    await asyncio.gather(*(_send(client, each, body) for each in decisions))
 
 
 def _chosen(rng: random.Random, pause: dict[str, Any]) -> dict[str, Any]:
@@ -37,12 +39,10 @@ def _chosen(rng: random.Random, pause: dict[str, Any]) -> dict[str, Any]:
     return {"decision": "answer", "input": {"approve": approve, "retain_turn": rng.random() < 0.3}}
 
 
-async def _send(client: Client, found: Conversations, pause: dict[str, Any], body: dict[str, Any], key: str) -> None:
+async def _send(client: Client, decision: Decision, body: dict[str, Any]) -> None:
     """Send a decision until its answer is known."""
-    decision = Decision(pause["run_id"], pause["pause_id"], body["decision"], key)
-    found.decisions.append(decision)
     while decision.status in {0, 202}:
-        path, headers = f"/v1/runs/{pause['run_id']}/resume", {"Idempotency-Key": key}
+        path, headers = f"/v1/runs/{decision.run}/resume", {"Idempotency-Key": decision.key}
         answer = await client.surely("POST", path, json=body, headers=headers)
         decision.status = answer.status_code
     decision.code = answer.json().get("code", "") if decision.status != 200 else ""
