@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.checkout import ROOT
 
 CONFTEST = """
@@ -22,10 +20,13 @@ DIES = "import os\ndef test_dies(): os._exit(1)\n"
 AFTER = "def test_after(): pass\n"
 
 
-@pytest.mark.parametrize("dying", [PASSES + DIES, DIES + AFTER], ids=["at the end", "at the beginning"])
-def test_the_others_go_on(tmp_path: Path, dying: str) -> None:
-    """Each test runs once, the session ends, and the one that killed its worker is named as pytest knows it."""
-    texts = {"conftest.py": CONFTEST, "pytest.ini": "[pytest]\n", "test_a.py": PASSES, "test_b.py": dying}
+def test_the_others_go_on(tmp_path: Path) -> None:
+    """Each test runs once, the session ends, and those that killed their worker are named as pytest knows them.
+
+    One dies with the last test of its group, one with the first.
+    """
+    groups = {"test_a.py": PASSES, "test_b.py": PASSES + DIES, "test_c.py": DIES + AFTER}
+    texts = {"conftest.py": CONFTEST, "pytest.ini": "[pytest]\n", **groups}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     options = ("-q", "-n", "1", "--dist", "loadgroup", "-p", "no:randomly", "-p", "no:cacheprovider")
@@ -39,5 +40,5 @@ def test_the_others_go_on(tmp_path: Path, dying: str) -> None:
         timeout=100,
         check=False,
     )
-    assert "FAILED test_b.py::test_dies - " in ended.stdout
-    assert "1 failed, 2 passed" in ended.stdout
+    assert all(f"FAILED {name}::test_dies - " in ended.stdout for name in ("test_b.py", "test_c.py"))
+    assert "2 failed, 3 passed" in ended.stdout
