@@ -16,10 +16,6 @@ from tests.system.system import System
 from tests.system.traces import RunEvidence
 
 
-def _asks(run: RunEvidence) -> list[tuple[int, int, str]]:
-    return [(event["turn"], event["attempt"], event["cause"]) for event in run.of("asked")]
-
-
 async def test_a_frozen_planner_is_succeeded_and_stays_silent(system: System, client: Client, bus: Bus) -> None:
     """Frozen while it streams: another one asks again; what the first one has in hand is stored nowhere."""
     plan = Plan(tokens=150, pace_ms=10, nth="freeze-planner")
@@ -37,7 +33,8 @@ async def test_a_frozen_planner_is_succeeded_and_stays_silent(system: System, cl
     after = await follow(client, Plan(turns=(("often",),), nth="after-freeze-planner"))
     assert await records(bus, run.run_id) == before
     found = await judged_sound(bus, system, run, after)
-    assert _asks(found.runs[0]) == [(1, 1, "turn"), (1, 2, "lost")]
+    asked = [(event["turn"], event["attempt"], event["cause"]) for event in found.runs[0].of("asked")]
+    assert asked == [(1, 1, "turn"), (1, 2, "lost")]
 
 
 @pytest.mark.sample(1)

@@ -69,20 +69,16 @@ async def test_nothing_is_kept_of_a_run_that_was_cancelled_before_it_began(bus: 
     run, now = new_id(), time.time_ns() // 1_000_000
     cancel = CancelRequested().model_dump_json().encode()
     await bus.publish(subjects.control("default", run, "cancel-1"), cancel)
-    await wait_until(lambda: ended(bus, run), what="the run is cancelled")
+    log = subjects.log("default", run)
+    await wait_until(lambda: bus.last(subjects.RUNS, log), what="the run is cancelled")
     # As if the request's first handling had died right after it kept the context.
     await bus.publish(subjects.context("default", run), b"{}")
     request = RunRequested(
         run_id=run, tenant="default", requested_at=now, trace_id=run, query="?", tool_context=CONTEXT
     )
     await bus.publish(subjects.request("default", run), request.model_dump_json().encode(), {"Nats-Msg-Id": run})
-    await wait_until(lambda: gone(bus, run), what="the context is gone")
 
+    async def gone() -> bool:
+        return await bus.last(subjects.RUNS, subjects.context("default", run)) is None
 
-async def ended(bus: Bus, run: str) -> bool:
-    return await bus.last(subjects.RUNS, subjects.log("default", run)) is not None
-
-
-async def gone(bus: Bus, run: str) -> bool:
-    """Whether no context is kept."""
-    return await bus.last(subjects.RUNS, subjects.context("default", run)) is None
+    await wait_until(gone, what="the context is gone")
