@@ -14,6 +14,7 @@ from tests.support.run_services import Handler, Story
 
 from ._scripted_tools import Tools, goes_wrong, scripted_tools
 from ._whole_run import stack
+from .response_markers import texts_in
 
 STAGES = {"plan": "PLAN", "execute": "EXECUTE", "respond": "RESPOND"}
 _CALLS_MADE = ("calls_made", "invocations")
@@ -144,7 +145,7 @@ def _guessed_tools(calls: Sequence[dict[str, Any]]) -> Tools:
     for index, call in enumerate(calls):
         if isinstance(name := call.get("tool_name"), str) and name:
             results[index] = by_name.setdefault(name, results[index])
-    for template in filter(None, (parse_template(text) for call in calls for text in _texts(call.get("arguments")))):
+    for template in filter(None, (parse_template(text) for call in calls for text in texts_in(call.get("arguments")))):
         place = results[template.index] if template.index < len(results) else {}
         for name in template.path[:-1]:
             if not isinstance(place.get(name), dict):
@@ -162,11 +163,3 @@ def _giving(result: dict[str, Any]) -> Handler:
         return result
 
     return give
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)

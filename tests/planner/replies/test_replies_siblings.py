@@ -18,6 +18,7 @@ from services.planner.strategies.planned.reading import AnswerReading
 from services.planner.strategies.react.reading import ReactReading, TextReading
 from services.planner.strategies.react.strategy import NativeReading
 from tests.planner.replies.test_notations import NOTATIONS
+from tests.planner.replies.test_plain_text import AS_WRITTEN
 from tests.planner.replies.test_thoughts import MARKS
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
@@ -77,32 +78,6 @@ DRAFTS = {
     "code": "if a < b: x = {'k': [1]}",
     "a list": "1. First.\n2. Second: `x`.\n\n- so\n",
 }
-WRITTEN = {
-    "json": '{"temperature": 20, "unit": "C"}',
-    "code": 'Use this:\n```python\nd = {"name": "x", "arguments": {}}\n```\nDone.',
-    "latex": r"It is \(\frac{a}{b} = \sum_{i=1}^{n} x_i\) with $\alpha$.",
-    "tags in code": "Wrap it in `<think>` and `</think>`.",
-    "a tag in a sentence": "The model writes </think> when it is done.",
-    "braces": "Write {{ user.name }} and a { color: red; }.",
-    "elements": "<order><id>7</id></order>",
-    "words like marks": "Action: none is needed.\nAll is well.",
-    "no marks": "<analysis>All of it.</analysis>\nWell.",
-    "an open brace": "{ is a brace",
-    "a list": "[1, 2, 3]",
-    "a blank at the end": "Tea is grown. ",
-    "lines": "    x = 1\n    y = 2",
-    "an emoji": "🍵 tea 🫖",
-    "a table": "| a | b |\n| --- | --- |\n| {1} | <2> |",
-    "a call in code": '```\n<tool_call>{"name": "look", "arguments": {"q": "x"}}</tool_call>\n```\nThat is one.',
-    "a schema": '{"type": "object", "properties": {"a": {"type": "string"}}}',
-    "an object of a person": '{"name": "Ann", "age": 7}',
-    "a shell": "Run `kubectl get pods -o jsonpath='{.items[*].name}'`.",
-    "quotes": '"Tea is grown"',
-    "a number": "42",
-    "a template": "{% if x %}{{ x }}{% endif %}",
-    "less than": "a < b and b > c, <3",
-    "a diff": "--- a\n+++ b\n@@ -1 +1 @@\n-x\n+<y>",
-}
 ESCAPES = [r"\alpha", r"\vec", r"D:\x64", r"\e[0m", r"\(x\)", r"\s+\d", r"\frac{1}", r"{\bfseries x}", r"C:\bin\files"]
 ESCAPES += [r"\forall", r"C:\Users", r"\underline", r"\101", r"a\-b", r"\_c", r"\U0001F600", r"\u{1F}"]
 BEFORE = ("", "Let me look.\n\n", "I look for tea, as you said:\n", "<think>Hm.</think>\n", "Hm.\n</think>\n")
@@ -148,14 +123,13 @@ def thoughts(size: int) -> Iterator[Case]:
 
 def as_written(size: int) -> Iterator[Case]:
     """A text that is the answer, alone, behind a thought and in JSON, with a mark of a template behind it."""
-    for (name, text), end, reading in product(WRITTEN.items(), ("", "<|im_end|>", "</s>"), READINGS):
+    for text, end, reading in product(AS_WRITTEN, ("", "<|im_end|>", "</s>"), READINGS):
         if reading == "json":
-            yield f"{name}, json", "json", texts(final(text) + end, size), text
+            yield f"{text}, json", "json", texts(final(text) + end, size), text
         else:
-            yield f"{name}, {end}, {reading}", reading, texts(text + end, size), text
-            if not text.startswith(" "):
-                thought = f"<think>Hm.</think>\n{text}{end}"
-                yield f"{name}, {end}, {reading}, thought", reading, texts(thought, size), text
+            yield f"{text}, {end}, {reading}", reading, texts(text + end, size), text
+            thought = f"<think>Hm.</think>\n{text}{end}"
+            yield f"{text}, {end}, {reading}, thought", reading, texts(thought, size), text
 
 
 def characters(size: int) -> Iterator[Case]:
