@@ -80,7 +80,7 @@ async def test_another_planner_asks_with_the_same_bytes(
     await dying.dead()
     context = SessionContextRequested(values={"city": "Turin"}, session_id=session_id)
     subject = subjects.session_inbox("default", keys.session_key(session_id), "context")
-    await client.bus.publish(subject, context.model_dump_json().encode())
+    await client.bus.publish(subject, context)
     async with planning(url, provider):
         story = await client.ended(run, 60)
 

@@ -144,7 +144,7 @@ async def request(planning: Planning, run: str) -> None:
     body = RunRequested(
         run_id=run, tenant="default", requested_at=time.time_ns() // 1_000_000, trace_id="t" * 32, query="What?"
     )
-    await planning.bus.publish(subjects.request("default", run), body.model_dump_json().encode())
+    await planning.bus.publish(subjects.request("default", run), body)
 
 
 async def test_a_new_run_with_the_id_of_a_purged_one_is_answered(plan: Plan, provider: ModelServer) -> None:

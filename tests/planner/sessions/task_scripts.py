@@ -66,4 +66,4 @@ async def control(planner: Planning, session_id: str, wanted: TaskControlAction,
     """Ask for something about a task or group, as a person does over HTTP."""
     message = SessionTaskControl(id=new_id(), action=wanted, **fields)
     subject = subjects.session_inbox(*SessionAddress.of("default", session_id), f"task-{message.id}")
-    await planner.bus.publish(subject, message.model_dump_json().encode())
+    await planner.bus.publish(subject, message)

@@ -53,7 +53,7 @@ async def test_a_timer_of_a_session_that_cannot_be_handled_is_no_run(
     monkeypatch.setattr(dead_letters, "count_start", too_often)
     due = GroupDue(group_id=new_id(), what="group")
     subject = subjects.control("default", key, "group-1")
-    await planner.bus.publish(subject, due.model_dump_json().encode())
+    await planner.bus.publish(subject, due)
 
     async def is_dead() -> bool:
         last = await planner.bus.last(subjects.DEAD, subjects.dead(subjects.INBOX))

@@ -88,8 +88,8 @@ async def traces(bus: Bus, run: str) -> set[str]:
 async def delete(bus: Bus, writer: Writer) -> int:
     """Write the deletion, as the gateway does, and return its sequence."""
     at = time.time_ns() // 1_000_000
-    body = RunDeletion(at=at, requested_at=writer.started().request.requested_at).model_dump_json().encode()
-    return await bus.publish(f"$KV.runs.{keys.run_deletion(writer.tenant, writer.run)}", body)
+    deletion = RunDeletion(at=at, requested_at=writer.started().request.requested_at)
+    return await bus.publish(f"$KV.runs.{keys.run_deletion(writer.tenant, writer.run)}", deletion)
 
 
 async def only_marks_are_left(bus: Bus, run: str, what: str) -> None:

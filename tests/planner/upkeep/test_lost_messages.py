@@ -130,9 +130,8 @@ async def test_a_list_without_a_change_is_hardly_stored(holders: list[Holder], m
     assert await stored() - before < 9
 
 
-def request(run: str) -> bytes:
-    asked = RunRequested(run_id=run, tenant="default", requested_at=0, trace_id=run, query="What is 17*23?")
-    return asked.model_dump_json().encode()
+def request(run: str) -> RunRequested:
+    return RunRequested(run_id=run, tenant="default", requested_at=0, trace_id=run, query="What is 17*23?")
 
 
 async def waiting(bus: Bus) -> int:

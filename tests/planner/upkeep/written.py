@@ -42,7 +42,7 @@ async def remove(bus: Bus, schedule: Schedule) -> None:
 
 async def send(bus: Bus, schedule: Schedule, message: ScheduleSet | ScheduleDue) -> None:
     subject = subjects.control(schedule.tenant, schedule.schedule_id, "set")
-    await bus.publish(subject, message.model_dump_json().encode())
+    await bus.publish(subject, message)
 
 
 async def timer_of(bus: Bus, schedule: Schedule) -> int | None:
