@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
-from runwire import Tool, ToolContext, ToolError, tool
+from runwire import Tool, ToolContext, tool
 
 from .conftest import Caller, Serve, call
 
@@ -90,20 +90,3 @@ async def test_a_tool_that_catches_its_pause_fails(client: Client, serving: Serv
     kind, failure = await call(client, "swallow", {}, understands_pause=True)
     assert (kind, failure["code"]) == ("failure", "invalid_pause")
     assert "must let that exception pass" in failure["reason"]
-
-
-async def test_a_rejection_fails_the_call_with_the_note(client: Client, serving: Serve) -> None:
-    """Unless the tool catches it."""
-
-    @tool
-    async def insist(ctx: ToolContext) -> str:
-        try:
-            return await ask(ctx)
-        except ToolError as error:
-            return error.reason
-
-    await serving(choose, insist)
-    rejected = {"round": 1, "answers": [{"number": 0, "decision": "reject", "note": "too high"}]}
-    kind, failure = await call(client, "choose", {}, **rejected)
-    assert (kind, failure["code"], failure["reason"]) == ("failure", "rejected", "a person said no: too high")
-    assert await call(client, "insist", {}, **rejected) == ("result", "a person said no: too high")
