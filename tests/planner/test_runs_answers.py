@@ -188,6 +188,7 @@ KINDS: dict[str, tuple[dict[str, Any], list[Say], str, Say]] = {
 """Settings of the agent, replies before the cut one, the text that is cut, and the whole reply."""
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("end", BROKEN, ids=lambda end: str(end["finish_reason"]))
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_cut_reply_is_asked_for_again(
