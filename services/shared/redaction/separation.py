@@ -186,19 +186,17 @@ def collect(value: Any, schema: Schema | Annotations) -> dict[str, Any]:
     return found
 
 
-def restore(observation: Any, artifacts: Mapping[str, Any]) -> Any:
-    """Replace the placeholders of a redacted observation by artifacts, as values or as references."""
-    return _restored(observation, artifacts, ()) if artifacts else observation
-
-
-def _restored(value: Any, artifacts: Mapping[str, Any], path: Path) -> Any:
+def restore(value: Any, artifacts: Mapping[str, Any], path: Path = ()) -> Any:
+    """Replace the placeholders of a redacted observation, or of its part at `path`, by artifacts or references."""
+    if not artifacts:
+        return value
     if is_placeholder(value):
         kept = artifacts.get(dotted(path), value)
         return kept.model_dump(mode="json", exclude_none=True) if isinstance(kept, ArtifactRef) else kept
     if len(path) < MAX_DEPTH and isinstance(value, Mapping):
-        return {key: _restored(item, artifacts, (*path, key)) for key, item in value.items()}
+        return {key: restore(item, artifacts, (*path, key)) for key, item in value.items()}
     if len(path) < MAX_DEPTH and isinstance(value, list):
-        return [_restored(item, artifacts, (*path, index)) for index, item in enumerate(value)]
+        return [restore(item, artifacts, (*path, index)) for index, item in enumerate(value)]
     return value
 
 

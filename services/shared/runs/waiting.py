@@ -11,7 +11,6 @@ from typing import Any
 
 from contracts.runs import events as facts
 from contracts.runs.pauses import OpenPause
-from contracts.runs.payload import Reason
 from contracts.runs.requests import RunRequested, RunStatus, State, Waits
 from contracts.wire.names import own_session_id
 
@@ -46,21 +45,10 @@ def status_of(
         requested_at=request.requested_at if request else 0,
         started_at=started_at,
         ended_at=ended_at,
-        reason=_reason(end),
+        reason=end.reason if isinstance(end, facts.Done) else end.type if end else None,
         code=end.code if isinstance(end, facts.Error) else None,
         usage=end.usage if end else None,
     )
-
-
-def _reason(end: facts.Terminal | None) -> Reason | None:
-    match end:
-        case facts.Done():
-            return end.reason
-        case facts.Error():
-            return "error"
-        case facts.Cancelled():
-            return "cancelled"
-    return None
 
 
 @dataclass(slots=True)
