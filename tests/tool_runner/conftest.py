@@ -359,21 +359,23 @@ def ledger(server: NatsServer, tmp_path: Path) -> Iterator[Ledger]:
     found.stop()
 
 
-Serve = Callable[..., None]
+Serve = Callable[..., asyncio.Event]
 
 
 @pytest.fixture
 async def serve_tools(server: NatsServer) -> AsyncIterator[Serve]:
-    """Serves tools in this process; they end with the test."""
-    stop = asyncio.Event()
-    serving: list[asyncio.Task[None]] = []
+    """Serves tools in this process, until the event is set that it returns, or the test ends."""
+    serving: dict[asyncio.Event, asyncio.Task[None]] = {}
 
-    def start(*tools: Tool[..., Any]) -> None:
-        serving.append(asyncio.create_task(serve(tools, server.url, stop=stop, grace_s=0.1)))
+    def start(*tools: Tool[..., Any]) -> asyncio.Event:
+        stop = asyncio.Event()
+        serving[stop] = asyncio.create_task(serve(tools, server.url, stop=stop, grace_s=0.1))
+        return stop
 
     yield start
-    stop.set()
-    await asyncio.gather(*serving)
+    for stop in serving:
+        stop.set()
+    await asyncio.gather(*serving.values())
 
 
 @pytest.fixture

@@ -1,14 +1,10 @@
 """Tools that are gone: their entries in the catalogue, and the consumers of their calls."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-
 import pytest
 
 from contracts.tools.messages import ToolSpec
 from contracts.wire import subjects
 from runwire import tool
-from runwire.serving import serve
 from services.messaging.connection import Bus
 from services.messaging.streams import provision
 from services.shared.tools import catalogue as reading
@@ -21,9 +17,7 @@ from tests.support.buses import connected
 from tests.support.forgetful import forget_deliveries
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
-from tests.tool_runner.conftest import Planner, Start, fault_of
-
-Serve = Callable[[], "asyncio.Event"]
+from tests.tool_runner.conftest import Planner, Serve, Start, fault_of
 
 
 @pytest.fixture(autouse=True)
@@ -36,27 +30,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @tool(name="visitor", idempotent=True)
-async def visitor(seconds: float) -> str:
-    """Stay for a while."""
-    await asyncio.sleep(seconds)
+async def visitor() -> str:
+    """Come and go."""
     return "hello"
-
-
-@pytest.fixture
-async def serve_visitor(server: NatsServer) -> AsyncIterator[Serve]:
-    """Serves the tool until its event is set."""
-    events: list[asyncio.Event] = []
-    serving: list[asyncio.Task[None]] = []
-
-    def start() -> asyncio.Event:
-        events.append(asyncio.Event())
-        serving.append(asyncio.create_task(serve([visitor], server.url, stop=events[-1], grace_s=0.1)))
-        return events[-1]
-
-    yield start
-    for event in events:
-        event.set()
-    await asyncio.gather(*serving)
 
 
 async def has_consumer(bus: Bus, name: str) -> bool:
@@ -66,13 +42,13 @@ async def has_consumer(bus: Bus, name: str) -> bool:
 
 
 async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(
-    planner: Planner, start_runner: Start, serve_visitor: Serve
+    planner: Planner, start_runner: Start, serve_tools: Serve
 ) -> None:
     """A call in between fails as `tool_unavailable`, and one after the tool's return succeeds."""
     for _ in range(2):
         await start_runner(gone_tool_s=1.0, unavailable_s=0.5)
-    stop = serve_visitor()
-    assert (await planner.call("visitor", {"seconds": 0})).observation == "hello"
+    stop = serve_tools(visitor)
+    assert (await planner.call("visitor", {})).observation == "hello"
     digest = (await planner.spec("visitor")).digest()
 
     stop.set()
@@ -82,15 +58,15 @@ async def test_a_tool_that_is_gone_loses_its_consumer_and_gets_it_back(
 
     await wait_until(gone, what="the consumer is removed")
 
-    finished = await planner.call("visitor", {"seconds": 0}, spec=digest)
+    finished = await planner.call("visitor", {}, spec=digest)
     assert fault_of(finished).code == "tool_unavailable"
 
     await wait_until(gone, what="the consumer is removed again")
-    serve_visitor()
+    serve_tools(visitor)
     await wait_until(lambda: "visitor" in planner.catalogue.live(), what="it is listed again")
     # A tool runner that has not noticed it yet may have removed the consumer once more.
     await wait_until(lambda: has_consumer(planner.bus, "visitor"), what="its calls have a consumer")
-    assert (await planner.call("visitor", {"seconds": 0})).observation == "hello"
+    assert (await planner.call("visitor", {})).observation == "hello"
 
 
 async def test_calls_that_their_consumer_has_lost_get_an_outcome(own_nats_server: NatsServer) -> None:

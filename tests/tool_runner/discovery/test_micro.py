@@ -11,12 +11,10 @@ from structlog.testing import capture_logs
 from contracts.tools.messages import ToolSpec
 from contracts.wire import keys, subjects
 from runwire import tool
-from runwire.serving import serve
 from services.shared.tools.catalogue import instances
 from services.tool_runner.discovery import catalogue_writer
 from services.tool_runner.discovery.micro import MicroDiscovery
 from tests.support.catalogue import STREAM, key_subject
-from tests.support.nats_server import NatsServer
 from tests.support.waiting import wait_until
 from tests.tool_runner.conftest import Planner, Serve, Start, replying
 from tests.tool_runner.discovery.conftest import Announce
@@ -62,7 +60,7 @@ async def test_the_specification_stays_and_the_tool_expires(
 
 
 async def test_a_tool_hears_that_it_is_offered_and_is_gone_when_it_says_that_it_ends(
-    planner: Planner, start_runner: Start, server: NatsServer, caplog: pytest.LogCaptureFixture
+    planner: Planner, start_runner: Start, serve_tools: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its entry is deleted at once, not left to expire."""
 
@@ -70,9 +68,8 @@ async def test_a_tool_hears_that_it_is_offered_and_is_gone_when_it_says_that_it_
     async def moth() -> int:
         return 1
 
-    stop = asyncio.Event()
     caplog.set_level("INFO")
-    serving = asyncio.create_task(serve([moth], server.url, stop=stop, grace_s=0.1))
+    stop = serve_tools(moth)
     await start_runner()
     await wait_until(lambda: "moth is offered" in caplog.text, what="the tool hears of it")
     await planner.spec("moth")
@@ -83,7 +80,6 @@ async def test_a_tool_hears_that_it_is_offered_and_is_gone_when_it_says_that_it_
 
     assert not await is_deleted()
     stop.set()
-    await serving
     await wait_until(is_deleted, what="it is deleted")
 
 
