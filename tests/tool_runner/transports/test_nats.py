@@ -269,13 +269,16 @@ async def test_a_tool_that_floods_with_small_replies_is_cut_off(
     assert (await planner.call("flooding", {})).observation == 1
 
 
+class Plot(BaseModel):
+    """A result."""
+
+    points: int
+
+
 async def test_the_author_of_a_tool_reads_why_a_result_was_not_accepted(
     planner: Planner, start_runner: Start, serve_tools: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the tool's own log, whether the SDK found it or the tool runner. No value of the result is there."""
-
-    class Plot(BaseModel):
-        points: int
 
     @tool
     async def plotted() -> Plot:
