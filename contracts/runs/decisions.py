@@ -16,7 +16,6 @@ from ..wire.base import Message
 
 DIRECT_RESPONSE: Final = "direct_response"
 TOOL_CALLS: Final = "tool_calls"
-PLAN_TYPES = frozenset({DIRECT_RESPONSE, TOOL_CALLS})
 """The `type` of what a model gives: an answer, or a plan of calls."""
 PlanWarningCode = Literal["nullable_source", "embedded_template_not_resolved"]
 CallStatus = Literal["success", "failed", "not_executed"]

@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.runs.inbox import (
-    CancelRequested,
-    RunBegins,
-    RunMerged,
-    RunRefused,
-    RunYields,
-    SessionAttached,
-    TimerFired,
-)
+from contracts.runs import inbox
+from contracts.runs.inbox import RunBegins, RunMerged, RunRefused, RunYields
 from contracts.runs.requests import RunRequested
 from contracts.wire.faults import Fault
 from services.planner.run.commands import Ack, Command, Enter, Incoming, Opening, Progress, Received, Resolve, SetTimer
@@ -126,7 +119,7 @@ def test_its_next_turn_may_come_before_its_log_says_that_it_waits() -> None:
 
 @pytest.mark.parametrize(
     ("message", "end"),
-    [(RunMerged(into="b" * 32), "done"), (RunRefused(fault=FAULT), "error"), (CancelRequested(), "cancelled")],
+    [(RunMerged(into="b" * 32), "done"), (RunRefused(fault=FAULT), "error"), (inbox.CancelRequested(), "cancelled")],
 )
 def test_a_queued_run_ends_without_a_turn(message: Received, end: str) -> None:
     """Merged into another one, refused, or cancelled."""
@@ -155,9 +148,9 @@ MESSAGES: dict[str, Received] = {
     "begin": RunBegins(session_seq=9),
     "merged": RunMerged(into="b" * 32),
     "refused": RunRefused(fault=FAULT),
-    "cancel": CancelRequested(),
-    "timer": TimerFired(timer="queue", at=6000),
-    "attach": SessionAttached(session_id="run-" + RUN),
+    "cancel": inbox.CancelRequested(),
+    "timer": inbox.TimerFired(timer="queue", at=6000),
+    "attach": inbox.SessionAttached(session_id="run-" + RUN),
     "yields": RunYields(session_seq=6),
 }
 

@@ -8,16 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from contracts.runs.decisions import (
-    DIRECT_RESPONSE,
-    PLAN_TYPES,
-    TOOL_CALLS,
-    OverLimit,
-    PlainError,
-    Plan,
-    PlanCall,
-    PlanError,
-)
+from contracts.runs.decisions import DIRECT_RESPONSE, TOOL_CALLS, OverLimit, PlainError, Plan, PlanCall, PlanError
 from contracts.runs.events import ActionTransport
 from contracts.runs.step_events import ReplyForm, ReplyShape
 from contracts.tools.messages import ToolSpec
@@ -141,8 +132,7 @@ def plan_alone_in(text: str) -> dict[str, Any]:
 
 def has_known_type(value: dict[str, Any]) -> bool:
     """Whether an object says that it is a plan, be it valid or not."""
-    kind = value.get("type")
-    return isinstance(kind, str) and kind in PLAN_TYPES
+    return value.get("type") in (DIRECT_RESPONSE, TOOL_CALLS)
 
 
 _UNPARSEABLE = PlanError(tool_index=None, error=PlainError(type="unparseable"))
