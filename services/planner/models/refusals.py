@@ -50,8 +50,8 @@ _NO_FIELD = re.compile(
 class Change:
     """One thing that a request may do without.
 
-    `blamed`: a pattern of what a server says that refuses it. `made`: returns the changed request, or the same one
-    where there is nothing to change. `is_guessed`: it is tried where a server says nothing. `warning`: for the run.
+    `blamed`: a pattern of what a server that refuses it says, in lower case. `made`: returns the changed request, or
+    the same one, if nothing is to change. `is_guessed`: tried where a server says nothing. `warning`: for the run.
     """
 
     name: str

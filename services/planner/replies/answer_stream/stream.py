@@ -256,7 +256,7 @@ class ObjectStream(ABC):
 
 
 class AnswerStream(ObjectStream):
-    """Streams the answer text of an action. `tools`: what the model may call; one may be named like an opcode."""
+    """Streams the answer text of an action. `tools`: names of all; one may be that of an opcode in another case."""
 
     def __init__(
         self,

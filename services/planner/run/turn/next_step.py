@@ -33,7 +33,7 @@ MIN_LINE_CHARACTERS = 120
 
 
 def go_on(run: Run, handling: Handling, rules: Rules, observed: Sequence[Observed] = ()) -> list[Event]:
-    """End or pause a run whose budget is spent, else do what its strategy says. `observed`: of the same record."""
+    """End or pause a run whose budget is spent, else do what its strategy says. `observed`: outcomes in this record."""
     if (budget := budgets.spent_for_step(run, handling.progress.now)) is not None:
         return [budgets.out_of(run_after(run, observed=observed), budget, handling.progress.now)]
     return rules.strategy.on_step_ended(run, handling, rules, observed)
@@ -122,7 +122,7 @@ def _too_late(run: Run, handling: Handling, observed: Sequence[Observed]) -> Eve
 
 
 def conclude(run: Run, handling: Handling, step: Step, rules: Rules, last: Sequence[Observed] = ()) -> list[Event]:
-    """Call the join, or end the step and go on, once its calls are finished. `last`: of the record being made."""
+    """Call the join, or end the step and go on, once its calls are finished. `last`: outcomes in this record."""
     if (own := rules.strategy.on_outcome(run, handling, rules, last)) is not None:
         return own
     outcomes = run.observed | {each.call_id: each for each in last}

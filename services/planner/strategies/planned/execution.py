@@ -183,7 +183,7 @@ def begin(run: Run, handling: Handling, active: ActivePlan) -> list[Event]:
 def after_call(
     run: Run, handling: Handling, active: ActivePlan, rules: Rules, last: Sequence[Observed] = ()
 ) -> list[Event]:
-    """Return what follows a call: the next one, or the end and the next request. `last`: of the record being made."""
+    """Return what follows a call: the next one, or the end and the next request. `last`: outcomes in this record."""
     now = handling.progress.now
     outcomes = run.observed | {each.call_id: each for each in last}
     failure = next((each.failure for each in outcomes.values() if each.status == "failed"), None)

@@ -118,7 +118,7 @@ def plan_in(text: str) -> dict[str, Any]:
 
 
 def plan_alone_in(text: str) -> dict[str, Any]:
-    """Return the plan that a text consists of: a longer text may show one to people. Raises NoPlan."""
+    """Return the plan that a text is, fenced or not: a longer text may show one to people. Raises NoPlan."""
     stripped = text.strip(" \t\r\n")
     fenced = _IN_FENCES.fullmatch(stripped)
     body = fenced[1] if fenced is not None else stripped
