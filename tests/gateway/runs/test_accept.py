@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import functools
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator
@@ -64,32 +66,30 @@ async def test_an_accepted_run_is_stored_with_its_whole_request(served: Served, 
     assert request.limits == {"max_steps": 3, "deadline_s": None}, "null lifts a limit, where there may be none"
 
 
-@pytest.mark.parametrize(
-    ("headers", "request_id", "trace"),
-    [
-        ([("X-Request-Id", "req-789"), ("X-Trace-Id", "trace-012")], "req-789", "trace-012"),
-        ([("x-request-id", "~" * 200), ("traceparent", TRACEPARENT), ("X-Trace-Id", "t")], "~" * 200, TRACE),
-        ([("traceparent", "nonsense"), ("X-Trace-Id", "!")], None, "!"),
-        ([("X-Request-Id", ""), ("X-Trace-Id", "x" * 201)], None, None),
-        ([("traceparent", f"00-{'0' * 32}-00f067aa0ba902b7-01")], None, None),
-        ([("X-Request-Id", "two words"), ("X-Trace-Id", "é")], None, None),
-        ([("X-Request-Id", "one"), ("X-Request-Id", "two")], None, None),
-    ],
-)
-@pytest.mark.parametrize("path", ["/v1/runs", "/chat"])
-async def test_the_ids_of_the_caller(
-    served: Served, bus: Bus, path: str, headers: list[tuple[str, str]], request_id: str | None, trace: str | None
-) -> None:
+IDS: list[tuple[list[tuple[str, str]], str | None, str | None]] = [
+    ([("X-Request-Id", "req-789"), ("X-Trace-Id", "trace-012")], "req-789", "trace-012"),
+    ([("x-request-id", "~" * 200), ("traceparent", TRACEPARENT), ("X-Trace-Id", "t")], "~" * 200, TRACE),
+    ([("traceparent", "nonsense"), ("X-Trace-Id", "!")], None, "!"),
+    ([("X-Request-Id", ""), ("X-Trace-Id", "x" * 201)], None, None),
+    ([("traceparent", f"00-{'0' * 32}-00f067aa0ba902b7-01")], None, None),
+    ([("X-Request-Id", "two words"), ("X-Trace-Id", "é")], None, None),
+    ([("X-Request-Id", "one"), ("X-Request-Id", "two")], None, None),
+]
+
+
+async def test_the_ids_of_the_caller(served: Served, bus: Bus) -> None:
     """Of the request and of its trace, in whatever form; one that cannot be used is ignored."""
-    key = new_id()
-    sent = [(name.encode(), value.encode()) for name, value in [*headers, ("Idempotency-Key", key)]]
-    run = KEYLESS.run_id_for_key(key)
-    asking = asyncio.create_task(served.http.post(path, json={"query": "x"}, headers=sent))
-    await wait_until(lambda: bus.last(subjects.REQUESTS, subjects.request("default", run)), what="it is stored")
-    asking.cancel()
-    found = await requested(bus, run)
-    assert found.request_id == request_id
-    assert found.trace_id == trace or (trace is None and re.fullmatch("(?!0{32})[0-9a-f]{32}", found.trace_id))
+    for path, (headers, request_id, trace) in itertools.product(("/v1/runs", "/chat"), IDS):
+        key = new_id()
+        sent = [(name.encode(), value.encode()) for name, value in [*headers, ("Idempotency-Key", key)]]
+        run = KEYLESS.run_id_for_key(key)
+        asking = asyncio.create_task(served.http.post(path, json={"query": "x"}, headers=sent))
+        is_stored = functools.partial(bus.last, subjects.REQUESTS, subjects.request("default", run))
+        await wait_until(is_stored, what="it is stored")
+        asking.cancel()
+        found = await requested(bus, run)
+        assert found.request_id == request_id
+        assert found.trace_id == trace or (trace is None and re.fullmatch("(?!0{32})[0-9a-f]{32}", found.trace_id))
 
 
 async def test_ids_are_no_part_of_the_body(served: Served, bus: Bus) -> None:
@@ -126,16 +126,12 @@ async def test_the_same_key_and_body_give_the_same_run(served: Served) -> None:
     assert first.json()["run_id"] == hashlib.sha256(b"default\norder-1").hexdigest()[:32]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{"query": "sell"}, {"query": "buy", "limits": {"deadline_s": None}}, {"query": "buy", "tool_context": {"a": 1}}],
-)
-async def test_the_same_key_with_another_body_is_a_conflict(served: Served, other: dict[str, Any]) -> None:
+async def test_the_same_key_with_another_body_is_a_conflict(served: Served) -> None:
     """While the request waits for a planner."""
-    key = f"conflict-{hashlib.sha256(json.dumps(other).encode()).hexdigest()}"
-    assert (await ask(served, {"query": "buy"}, key)).status_code == 202
-    refused = await ask(served, other, key)
-    assert (refused.status_code, refused.json()["code"]) == (409, "idempotency_conflict")
+    assert (await ask(served, {"query": "buy"}, "conflict")).status_code == 202
+    for other in ({"query": "sell"}, {"limits": {"deadline_s": None}}, {"tool_context": {"a": 1}}):
+        refused = await ask(served, {"query": "buy", **other}, "conflict")
+        assert (refused.status_code, refused.json()["code"]) == (409, "idempotency_conflict")
 
 
 async def test_a_key_is_remembered_as_long_as_the_run_is(served: Served, bus: Bus) -> None:
