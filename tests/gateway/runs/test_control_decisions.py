@@ -106,11 +106,15 @@ async def test_a_decision_is_answered_once_it_took_effect(
     assert (message.pause_id, message.token, message.note) == (PAUSE, DECISION["token"], "fine")
 
 
+def refusal(code: Any) -> Callable[[Asked], ControlAnswered]:
+    return lambda message: ControlAnswered(id=message.id, code=code, reason="because of that")
+
+
 async def test_a_refused_decision_says_why(served: Served, writer: Writer, planner: Answering) -> None:
     """With the reason; a token that is not that of the pause, with what waits now."""
     codes = ("pause_closed", "pause_changed", "run_ended", "idempotency_conflict", "of_another_version")
     for code, status in (*((code, 409) for code in codes), ("invalid_decision", 422), ("invalid_input", 422)):
-        planner.answer = lambda message, code=code: ControlAnswered(id=message.id, code=code, reason="because of that")
+        planner.answer = refusal(code)
         refused = await resume(served, writer.run)
         assert (refused.status_code, refused.json()["code"]) == (status, code)
         assert "because of that" in refused.text or code == "idempotency_conflict"
@@ -122,7 +126,7 @@ async def test_an_unknown_pause_is_as_unknown_as_an_unknown_run(
     served: Served, writer: Writer, planner: Answering
 ) -> None:
     """The same bytes."""
-    planner.answer = lambda message: ControlAnswered(id=message.id, code="not_found", reason="no such pause")
+    planner.answer = refusal("not_found")
     unknown, missing = await resume(served, writer.run), await resume(served, new_id())
     assert (unknown.status_code, unknown.content) == (404, missing.content)
 
