@@ -88,3 +88,6 @@ from contracts.sessions.tasks import TaskSpawned as TaskSpawned
 from contracts.sessions.tasks import WaiterAdded as WaiterAdded
 from contracts.sessions.tasks import WaiterReleased as WaiterReleased
 from contracts.wire.faults import Fault as Fault
+
+# For `help()` and `import *`; type checkers read the imports.
+globals()["__all__"] = [name for name in dir() if name[0] != "_"]

@@ -1,5 +1,7 @@
 """The client of a gateway, and the shapes that its methods take and return."""
 
+from types import ModuleType as _Module
+
 from contracts.artifacts import ImageInput as ImageInput
 from contracts.runs.decisions import PlanReport as PlanReport
 from contracts.runs.pauses import OpenPause as OpenPause
@@ -24,3 +26,6 @@ from runwire.client.options import MemoryOptions as MemoryOptions
 from runwire.client.options import MessageOption as MessageOption
 from runwire.client.options import RunOptions as RunOptions
 from runwire.client.tools import CallOptions as CallOptions
+
+# For `help()` and `import *`; type checkers read the imports.
+globals()["__all__"] = [name for name, value in globals().items() if name[0] != "_" and not isinstance(value, _Module)]

@@ -7,6 +7,8 @@ of one call by values. `report` says all of it for people and programs. `templat
 `schema_fields` knows which fields a schema declares.
 """
 
+from types import ModuleType as _Module
+
 from contracts.runs.decisions import Plan as Plan
 from contracts.runs.decisions import PlanCall as PlanCall
 from contracts.runs.decisions import PlanError as PlanError
@@ -29,3 +31,6 @@ from runwire.plans.templates import parse_template as parse_template
 from runwire.plans.templates import resolve as resolve
 from runwire.plans.texts import error_line as error_line
 from runwire.plans.texts import warning_line as warning_line
+
+# For `help()` and `import *`; type checkers read the imports.
+globals()["__all__"] = [name for name, value in globals().items() if name[0] != "_" and not isinstance(value, _Module)]

@@ -69,7 +69,7 @@ class Reading(Protocol[T]):
         """Put together alternatives."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Parts:
     """The schemas that apply to the same value as one schema does."""
 

@@ -20,7 +20,7 @@ Key = str | int
 """The name of a member, or the number of an item."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Container:
     """An object or list in the arguments of a call. `parent`, `key`: where it is; the arguments have no parent."""
 

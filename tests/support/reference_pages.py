@@ -225,7 +225,7 @@ def _commands() -> Iterable[tuple[str, ...]]:
 def public_names(module: ModuleType) -> list[str]:
     """What a module lists, else all that it defines or imports by name: constants first."""
     found = [name for name, value in vars(module).items() if name[0] != "_" and not isinstance(value, ModuleType)]
-    return getattr(module, "__all__", None) or sorted(found, key=lambda name: (not name.isupper(), name))
+    return sorted(getattr(module, "__all__", found), key=lambda name: (not name.isupper(), name))
 
 
 def _names() -> Iterable[tuple[str, ...]]:
