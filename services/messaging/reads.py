@@ -45,7 +45,7 @@ class Reads(NatsConnection):
         self._readers: dict[str, DirectReader] = {}
 
     async def last(self, stream: str, subject: str, attempts: int | None = None) -> Msg | None:
-        """Return the newest message of an exact subject, or None. Raises Unavailable after `attempts`, if given."""
+        """Return the newest message of an exact subject, or None. Retries; raises Unavailable after `attempts`."""
         found = await self.until_answered(lambda: self.request(subjects.direct_last(stream, subject)), attempts)
         return checked(found) if sequence_of(found) else None  # Without a sequence it is the server's 404.
 
@@ -173,7 +173,7 @@ class DirectReader:
         return messages, int(end["Nats-Num-Pending"])
 
     async def messages(self, subject: str, start: int = 1, *, attempts: int | None = None) -> list[Msg]:
-        """Return every message on `subject` from sequence `start` on. Raises Unavailable after `attempts`, if given."""
+        """Return all messages on `subject` from sequence `start` on. Retries; raises Unavailable after `attempts`."""
         found: list[Msg] = []
         while True:
             after = sequence_of(found[-1]) if found else start - 1

@@ -7,7 +7,6 @@ nothing twice; that is why all tools are idempotent.
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
 import sqlalchemy as sa
@@ -155,8 +154,10 @@ def view_of(table: catalog.Table) -> TableView:
     columns = []
     for each in table.columns:
         options = list(each.options) if each.type == "select" else None
-        columns.append({**asdict(each), "options": options, "filterDisplay": each.filter_display})
-    return TableView.model_validate({**asdict(table), "rows": table.row_count, "columns": columns})
+        column = {"column_id": each.column_id, "name": each.name, "type": each.type, "required": each.required}
+        columns.append({**column, "options": options, "filterDisplay": each.filter_display})
+    shown = {"table_id": table.table_id, "name": table.name, "description": table.description}
+    return TableView.model_validate({**shown, "version": table.version, "rows": table.row_count, "columns": columns})
 
 
 def once(database: Database, ctx: ToolContext, kind: type[M], work: Callable[[sa.Connection], M]) -> M:

@@ -69,7 +69,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """How the call ended, at Unix seconds. `failure`: why there is no result; `complaint`: why it is not accepted."""
+    """How the call ended. `at`: Unix seconds; `failure`: why there is no result; `complaint`: why it is refused."""
 
     at: float
     latency_ms: int = 0

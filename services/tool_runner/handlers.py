@@ -122,16 +122,15 @@ class DirectCalls:
             await asyncio.wait(self._answering, timeout=_ANSWER_WITHIN_S)
 
     async def outcome(self, call: messages.CallRequested) -> RoundEnd | None:
-        """Return how a call ends that was received directly; else None. Raises RunEnded and AlreadyCompleted."""
+        """Return how a directly received call has ended, once it has; else None. Raises RunEnded, AlreadyCompleted."""
         received = self._received.get(_key(call)) if call.again else None
         return None if received is None or received.task is None else await asyncio.shield(received.task)
 
     def _on_call(self, message: Msg) -> None:
         if "Nats-Subject" in (message.headers or {}):
             return  # Not sent by a planner, but an answer of the server that somebody has sent here: forged.
-        if (
-            call := parsed(messages.CallRequested, message.data)
-        ) is None:  # Where it is parsed next, handlings are counted.
+        call = parsed(messages.CallRequested, message.data)
+        if call is None:  # Where it is parsed next, handlings are counted.
             start_in(self._answering, self._reply(message, "declined"))
             return
         key = _key(call)

@@ -205,7 +205,7 @@ def events_of(data: bytes) -> list[RunEvent]:
 
 
 async def claim(bus: Bus, delivery: Delivery, call: CallRequested) -> int | None:
-    """Record a round's start before its tool is called. Return when another handling began it (Unix ms), or None."""
+    """Record a round's start before its tool is called. Return when another handling began it (Unix ms); None: none."""
     subject = subjects.stream(call.tenant, call.run_id)
     start = Record(events=[CallStarted(call_id=call.call_id, tool=call.tool, round=call.round)])
     await bus.publish_surely(

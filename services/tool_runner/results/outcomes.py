@@ -120,12 +120,12 @@ def _fault(call: CallRequested, pause: PauseReply, data: bytes) -> str | None:
 
 def paused(call: CallRequested, pause: PauseReply, payload: Any) -> bytes:
     """Return the encoded CallPaused; `payload`: that of the pause, or a reference. Raises InvalidPause."""
-    kept = {
+    changed = {
         "payload": payload,
         "expires_in_s": min(pause.expires_in_s or DEFAULT_PAUSE_S, MAX_PAUSE_S),
         "default_answer": pause.default_answer if pause.default == "answer" else None,
     }
-    message = CallPaused(call_id=call.call_id, tool=call.tool, round=call.round, **{**dict(pause), **kept})
+    message = CallPaused(call_id=call.call_id, tool=call.tool, round=call.round, **{**dict(pause), **changed})
     body = message.model_dump_json().encode()
     if len(body) > MAX_OUTCOME_BYTES:
         most = f"at most {MAX_OUTCOME_BYTES} can be kept"
