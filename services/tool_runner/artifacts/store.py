@@ -95,7 +95,8 @@ class CallArtifacts:
         """Return the artifacts with cleaned images, for values and references alike. Raises what `store` raises."""
         if not artifacts:
             return Cleaned({}, [], changed=False)
-        client, tool, warnings = self._access.client(until), self._call.tool, dict[str, str]()
+        client, tool = self._access.client(until), self._call.tool
+        warnings: dict[str, str] = {}
 
         async def one(path: str, value: Any) -> Any:
             try:
