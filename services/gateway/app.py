@@ -3,6 +3,7 @@
 The metrics of the gateway: `/metrics`, for callers with the right `operate`, since its port is open to clients.
 """
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, MutableMapping, Sequence
@@ -106,21 +107,29 @@ async def get_metrics(request: Request) -> Response:
 def measured(app: AsgiApp) -> AsgiApp:
     """Return the application with its requests counted by route, and timed to the first byte of the answer.
 
-    What no route matches is counted as `other`: a client may ask for any path.
+    What no route matches is counted as `other`: a client may ask for any path. A request that a stopping gateway has not
+    answered within the graceful time is cancelled, and answered with 503.
     """
 
     async def measure(scope: Scope, receive: Receive, send: Send) -> None:
-        began = time.monotonic()
+        began, is_answered = time.monotonic(), False
 
         async def sent(message: MutableMapping[str, Any]) -> None:
+            nonlocal is_answered
             if message["type"] == "http.response.start":
+                is_answered = True
                 route = scope["route"].path if "route" in scope else "other"
                 method = scope["method"] if "route" in scope else "other"
                 metrics.labelled(metrics.HTTP_REQUESTS, method, route, message["status"]).inc()
                 metrics.labelled(metrics.HTTP_SECONDS, route).observe(time.monotonic() - began)
             await send(message)
 
-        await app(scope, receive, sent)
+        try:
+            await app(scope, receive, sent)
+        except asyncio.CancelledError:
+            if is_answered:
+                raise
+            await TryAgain(control.STOPPING).response()(scope, receive, sent)
 
     return measure
 

@@ -100,6 +100,25 @@ async def test_open_streams_do_not_hold_up_its_end(own_nats_server: NatsServer, 
     assert "timeout graceful shutdown exceeded" not in gateway.log.read_text()
 
 
+async def test_a_request_that_outlasts_its_end_is_to_be_repeated(
+    own_nats_server: NatsServer, gateway: GatewayProcess
+) -> None:
+    """Its body was still on the way when the time for work in flight was over."""
+    async with provisioned(own_nats_server.url):
+        gateway.start()
+        await gateway.until_answering()
+    host, port = gateway.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{")
+    await asyncio.sleep(0.2)  # Until it is being read.
+    assert await asyncio.to_thread(gateway.stop) in STOPPED
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 2" in answer.lower()
+    assert b"The gateway is stopping" in answer
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
     [
