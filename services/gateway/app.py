@@ -107,8 +107,8 @@ async def get_metrics(request: Request) -> Response:
 def measured(app: AsgiApp) -> AsgiApp:
     """Return the application with its requests counted by route, and timed to the first byte of the answer.
 
-    What no route matches is counted as `other`: a client may ask for any path. A request that a stopping gateway has not
-    answered within the graceful time is cancelled, and answered with 503.
+    What no route matches is counted as `other`: a client may ask for any path. A request that is cancelled, since the
+    gateway stops and its graceful time is over, is answered with 503.
     """
 
     async def measure(scope: Scope, receive: Receive, send: Send) -> None:

@@ -21,6 +21,7 @@ Rule 10: a tool that announces ever new specifications costs bounded memory, rea
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
@@ -44,6 +45,8 @@ Candidates = dict[str, list[Announcement]]
 """Tool -> what its instances and the tools file announce."""
 
 _REREAD_INTERVAL_S = 5.0
+_NOTICE_LEADS_S = 1.5
+"""The notice of a write may come before it can be read: until then each pass reads the entries again."""
 _MAX_WAITING_TOOLS = 100
 _MAX_WAITING_DIGESTS = 8
 _MAX_LOGGED_TOOLS = 1000
@@ -74,7 +77,7 @@ class Acceptance:
         self._accepted: dict[str, list[str]] = {}
         """Key of an entry -> the accepted digests."""
         self._is_outdated = True
-        self._read_at = 0.0
+        self._read_at = self._noticed_at = -math.inf
         self._compared: dict[str, tuple[list[str], ToolSpec]] = {}
         """Tool that waits -> its accepted digests, and the newest of these specifications that is stored."""
         self._logged: dict[str, set[str]] = {}
@@ -86,7 +89,7 @@ class Acceptance:
 
         async def on_entry(key: str, _data: bytes) -> None:
             self._logged.pop(key, None)
-            self.forget()
+            self._noticed_at = time.monotonic()
             self._on_change()
 
         if not self._trust_all:
@@ -123,7 +126,9 @@ class Acceptance:
         return offered, waiting
 
     async def _read(self, names: Iterable[str]) -> None:
-        if not self._is_outdated and time.monotonic() - self._read_at < _REREAD_INTERVAL_S:
+        now = time.monotonic()
+        is_settled = now - self._noticed_at > _NOTICE_LEADS_S
+        if is_settled and not self._is_outdated and now - self._read_at < _REREAD_INTERVAL_S:
             return
         self._is_outdated = False
         try:

@@ -9,6 +9,7 @@ import structlog
 from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
 from contracts.wire import keys
 from services.messaging.connection import Bus
+from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
 from services.shared.tools.catalogue import refused_tools
 from services.tool_runner.discovery import catalogue_writer
@@ -171,6 +172,22 @@ async def test_of_several_tool_runners_one_decides(planner: Planner) -> None:
         assert list(chosen) == await accepted(planner.bus, name)
         assert all(chosen[0] not in waiting[name].digests for _, waiting in divided)
         assert all(len(waiting[name].digests) == 3 for _, waiting in divided)
+
+
+async def test_the_notice_of_a_write_may_come_before_the_write(planner: Planner) -> None:
+    """The entry is read again soon. Here a write that the server rejects gives the notice."""
+    old, new, noticed, key = announced("late", "Old"), announced("late", "New"), asyncio.Event(), "late"
+    runner = await Acceptance(planner.bus, (), noticed.set, trust_all=False).start()
+    await runner.divide({key: [old]})
+    noticed.clear()
+    entries, both = bucket(planner.bus), AcceptedSpecs(digests=[old.digest, new.digest])
+    with pytest.raises(Outdated):
+        await entries.update(keys.accepted_specs(key), both, revision=0)
+    await asyncio.wait_for(noticed.wait(), 10)
+    assert (await runner.divide({key: [new]}))[0] == {}
+    await runner.stop()
+    await entries.put(keys.accepted_specs(key), both)
+    assert (await runner.divide({key: [new]}))[0] == {key: [new]}
 
 
 async def writes(bus: Bus) -> int:
