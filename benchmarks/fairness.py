@@ -139,7 +139,7 @@ async def place(planners: int, sync: str) -> AsyncIterator[Place]:
 
 async def _ready(http: httpx.AsyncClient, port: int) -> None:
     for marker, replies in SCRIPT.items():
-        body = {"marker": marker, "by_turn": True, "replies": [asdict(reply) for reply in replies]}
+        body = {"marker": marker, "replies": [asdict(reply) for reply in replies]}
         (await http.post(f"http://127.0.0.1:{port}/admin/say", json=body)).raise_for_status()
     async with asyncio.timeout(_WAIT_S):
         # The catalogue is another process's: nothing here could set an event.

@@ -1,7 +1,7 @@
 """A scripted provider: an HTTP server with OpenAI's and Anthropic's streams, which replies what a test has scripted.
 
-In a test: `with ModelServer() as server`, then `server.say(action(...))`. As a process, which says one sentence:
-`python -m tests.support.model_server --port 9000`.
+In a test: `with ModelServer() as server`, then `server.say(action(...))`. As a process: `python -m
+tests.support.model_server --port 9000`, which takes `by_turn` over HTTP: POST /admin/say `{"marker", "replies"}`.
 
 Replies are given out in the order of arrival; with a marker only to conversations that contain it, so that runs at once
 do not mix. `by_turn` chooses by the number of assistant messages instead, which stays right when requests are repeated.
@@ -177,6 +177,10 @@ class App:
             if not message.get("more_body"):
                 break
         path, body = scope["path"], json.loads(data) if data else {}
+        if path == "/admin/say":
+            self._script.by_turn(*(Say(**reply) for reply in body["replies"]), marker=body["marker"])
+            await _respond(send, 200, "{}")
+            return
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         seen = Seen(len(self._script.ledger), path, body, headers, (scope.get("client") or ("", 0))[1])
         speaking = asyncio.create_task(self._speak(seen, self._script.reply_to(seen), send))
