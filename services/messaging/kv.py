@@ -28,6 +28,8 @@ M = TypeVar("M", bound=BaseModel)
 _DELETE_MARKER_TTL_S = 3600
 _KEYS_PER_READ = 500
 _PAGE_ENTRIES = 1000
+NOTICE_LEADS_S = 0.5
+"""By so much the notice of a write may come before the write can be read: who reads at a notice reads again then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,10 @@ class Bucket:
         return [*map(subjects.bucket_key, await self._bus.subjects_in(self._stream, self._subject(pattern)))]
 
     async def watch(self, pattern: str, on_change: Callable[[str, bytes], Awaitable[None]]) -> Subscription:
-        """Call `on_change` with key and value of each write, also of one that the server rejects."""
+        """Call `on_change` with key and value of each write, also of one that the server rejects.
+
+        It may come before the write can be read (`NOTICE_LEADS_S`).
+        """
 
         async def on_message(message: Msg) -> None:
             if "Nats-Subject" in (message.headers or {}):

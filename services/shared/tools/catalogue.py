@@ -26,7 +26,7 @@ from contracts.wire.base import Message
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
-from services.messaging.kv import Bucket, Entry
+from services.messaging.kv import NOTICE_LEADS_S, Bucket, Entry
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled, is_set_within
 
@@ -124,8 +124,9 @@ class Catalogue:
         return spec
 
     async def _watch(self) -> None:
+        wait_s = _READ_BACK_S
         while True:
-            await is_set_within(self._changed, _READ_BACK_S)
+            wait_s = NOTICE_LEADS_S if await is_set_within(self._changed, wait_s) else _READ_BACK_S
             self._changed.clear()
             try:
                 settled = time.monotonic() - self._bus.up_since > _SETTLING_S

@@ -32,7 +32,7 @@ from contracts.tools.messages import AcceptedSpecs, LiveTool, RefusedTool, ToolS
 from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
-from services.messaging.kv import Bucket, Entry
+from services.messaging.kv import NOTICE_LEADS_S, Bucket, Entry
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled, is_set_within
 from services.shared.tools.catalogue import read_entries
@@ -45,14 +45,12 @@ Candidates = dict[str, list[Announcement]]
 """Tool -> what its instances and the tools file announce."""
 
 _REREAD_INTERVAL_S = 5.0
-_NOTICE_LEADS_S = 1.5
-"""The notice of a write may come before it can be read: until then each pass reads the entries again."""
 _MAX_WAITING_TOOLS = 100
 _MAX_WAITING_DIGESTS = 8
 _MAX_LOGGED_TOOLS = 1000
 TTL_S = 15
 REFRESH_INTERVAL_S = 5.0
-_MIN_PASS_INTERVAL_S = 0.1
+_MIN_PASS_INTERVAL_S, _MAX_PASS_INTERVAL_S = 0.1, 1.0
 _MIN_REFUSED_INTERVAL_S = 1.0
 """Between two writes of one tool's entry under `refused`."""
 _MAX_STORED_SPECS = 4096
@@ -127,7 +125,7 @@ class Acceptance:
 
     async def _read(self, names: Iterable[str]) -> None:
         now = time.monotonic()
-        is_settled = now - self._noticed_at > _NOTICE_LEADS_S
+        is_settled = now - self._noticed_at > NOTICE_LEADS_S + _MAX_PASS_INTERVAL_S
         if is_settled and not self._is_outdated and now - self._read_at < _REREAD_INTERVAL_S:
             return
         self._is_outdated = False
@@ -287,7 +285,7 @@ class CatalogueWriter:
             except BusError as error:
                 self.problem = f"acceptance of tools: {error}"
             await asyncio.sleep(_MIN_PASS_INTERVAL_S)
-            await is_set_within(self._changed, 1.0)
+            await is_set_within(self._changed, _MAX_PASS_INTERVAL_S)
 
     async def _write_all(self) -> str | None:
         """Write what has changed and refresh the rest; return why a tool could not be written. Raises BusError."""

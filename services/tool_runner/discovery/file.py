@@ -12,7 +12,7 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
-from services.messaging.kv import Bucket, Entry
+from services.messaging.kv import NOTICE_LEADS_S, Bucket, Entry
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled, is_set_within
 
@@ -101,8 +101,9 @@ class DeclaredTools:
         """Tell nobody: they are not asked whether they are there."""
 
     async def _read(self) -> None:
+        wait_s = _REREAD_INTERVAL_S
         while True:
-            await is_set_within(self._outdated, _REREAD_INTERVAL_S)
+            wait_s = NOTICE_LEADS_S if await is_set_within(self._outdated, wait_s) else _REREAD_INTERVAL_S
             self._outdated.clear()
             try:
                 entries = await self._bucket.latest(keys.declared_tool.all)
