@@ -1,6 +1,6 @@
-"""The messages to a run: results on its inbox subject; timers, and what people want, on its control subject.
+"""Messages to a run: results on its inbox subject; timers and people's requests on its control subject.
 
-And what is asked about the prompts of its model calls, which a planner renders again from the log.
+Timers of sessions and schedules are here too, and the request for a prompt, which a planner renders from the log.
 """
 
 from typing import Annotated, Any, Literal

@@ -1,6 +1,6 @@
-"""Events of a run's steps: on its log, requests to the model, what it decided, and what the tools answered.
+"""Events of a run's steps: facts on its log, and on its stream what people watch while it happens.
 
-On the run's stream: what people watch while it happens. These events decide nothing and may expire.
+Facts are what the model was asked, what it decided, what tools answered. The others decide nothing, and may expire.
 """
 
 from typing import Any, Literal

@@ -1,1 +1,1 @@
-"""Sessions, their background tasks and schedules: records, messages and views."""
+"""Sessions, with their background tasks, proposals and schedules: records, messages and views."""

@@ -1,1 +1,1 @@
-"""What all messages stand on: base with limits, names with ids, records, faults, and the table of subjects."""
+"""What all messages stand on: limits, names and ids, records, faults, and the tables of subjects, keys and rights."""

@@ -1,11 +1,11 @@
-"""The frame of every command: its options, the client of the gateway, what it prints, its exit code.
+"""The frame of every command: its options, its gateway and client, what it prints, its exit code.
 
 A command is a function or coroutine function that is registered with `command`. It returns what is `Found`, a text, an
 exit code, or nothing. If it asks the gateway, its first argument is the client, and an argument that is marked with an
 `Id` takes any unique beginning of one, and arrives whole.
 
-Contexts: gateways with a name, each with its API key, as `runwire context` keeps them for this user. A context's key is
-sent to its own gateway alone.
+The gateway is given by a URL or a context: a gateway with a name and an API key, as `runwire context` keeps it for this
+user. The key of a context is sent to its own gateway alone.
 """
 
 import asyncio

@@ -1,13 +1,12 @@
-"""The operator's connection to NATS, for commands that read and write what services store there.
+"""The operator's connection to NATS, for commands on what services store there, and for the checks of tools.
 
-Its login is the first of these: a credential file (RUNWIRE_NATS_CREDENTIALS, as `runwire credentials operator` writes
+The login is the first of these: a credential file (RUNWIRE_NATS_CREDENTIALS, as `runwire credentials operator` writes
 it); one that is in RUNWIRE_NATS_URL, NATS_URL or RUNWIRE_NATS_USER; that of the operator in the data folder.
+`reload_accounts` has nats-server read its accounts again, which ends no connections but those of removed users.
 
-And the command that has nats-server read its accounts again. Connections stay, but those of removed users.
-
-The checks of tools: of all, which are not offered and why; of one, its answers against the standard form of results.
-What is connected is asked of the tools themselves, as the user `tools_operator` of the data folder. A tool runner
-checks one tool, as `runwire tools check` asks it.
+`tool_checks` finds tools that are not offered, and why: as the user `tools_operator` of the data folder it asks the
+tools themselves what is connected. `check` has a tool runner compare the answers of one tool with the canonical form of
+results.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""How commands print: lines for people without control characters, fields, tables, errors; JSON for programs.
+"""How commands print, read times, and end: texts and tables for people, JSON for programs, exit codes.
 
-And the times that people write, and how a command ends: its exit code, and the message for people.
+What people read has no control characters of models, tools and users.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""How a plan, a call and its outcome are shown, while a run goes on and afterwards: lines of markup.
+"""How runs are shown and saved: lines of markup about plans and calls, a report, and files in a folder.
 
-And what is known of one run, as one document, and that document for people. Its artifacts: small ones are values in its
-payload, the others are in the artifact store.
+The lines serve while a run goes on and afterwards. A report is what is known of one run, as one document for programs,
+or printed for people. Artifacts are values in the payload if they are small, and otherwise in the artifact store.
 
-A run is saved in a folder: its answer, its payload as JSON, and each artifact as a file.
+A saved run is its answer, its payload as JSON, and each artifact as a file.
 
 Rule 1: names come from models, tools and users, so a file never gets a name that leaves the folder, hides, or means
 something to a shell or an operating system.

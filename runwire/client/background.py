@@ -1,7 +1,4 @@
-"""The client's methods for what goes on without it: background tasks and groups, schedules and webhooks.
-
-And the signature of a webhook's delivery.
-"""
+"""The client's methods for background tasks and groups, schedules, and webhooks with the signature of a delivery."""
 
 import base64
 import hashlib

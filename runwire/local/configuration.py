@@ -1,4 +1,4 @@
-"""Settings of `runwire up` from the files of the working folder, beside those of the environment.
+"""Settings of `runwire up`: where they are found, which process gets which, and which names there are.
 
 | where | what stands there | counts |
 | --- | --- | --- |
@@ -6,7 +6,7 @@
 | `.env` | the same, as `NAME=value` | second |
 | `runwire.toml` | settings in lower case, without `RUNWIRE_`; lists and tables as TOML has them | last |
 
-The environment of each process of `runwire up`: what it needs, without the secrets of others.
+Each process gets an environment of its own: what it needs, without the secrets of others.
 
 | process | variables of the shell that it gets |
 | --- | --- |
@@ -19,8 +19,8 @@ The environment of each process of `runwire up`: what it needs, without the secr
 Tools have settings of their own, so for them the removed variables are listed. A tool that needs a provider's key is
 served with `runwire serve` in a shell that has the key.
 
-The names of all settings, so that a misspelt one is noticed: the services ignore variables that they do not know. This
-package cannot import `services/*/settings.py`, with which `tests/runwire/local/test_setting_names.py` compares them.
+All names are listed, so that a misspelt one is noticed: services ignore unknown variables. This package cannot import
+`services/*/settings.py`: `tests/runwire/local/test_setting_names.py` compares the list with them.
 """
 
 import contextlib

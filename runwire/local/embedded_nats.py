@@ -1,17 +1,12 @@
-"""The nats-server that `runwire up` starts: JetStream in the data folder, and the users of that folder.
+"""The servers that `runwire up` runs in its data folder: nats-server with JetStream, and `rclone serve s3`.
 
-Rule 1: every connection needs a user of the data folder, so another `runwire up` on this machine, and its tools, stay
-apart.
-Rule 2: passwords are in files that only their owner can read, never on a command line.
-
-The S3 server that `runwire up` starts: `rclone serve s3` on a folder.
-
-Rule 1: it never runs without keys, since it would then be open to every program on the machine; they are not on its
-command line.
-Rule 2: it does not read the user's rclone configuration.
-Rule 3: files that a killed server left half written (`.rclone_temp_*`, never listed, never acknowledged) are removed
+Rule 1: every connection to NATS needs a user of the data folder, so another `runwire up`, and its tools, stay apart.
+Rule 2: passwords and keys are in files that only their owner can read, never on a command line.
+Rule 3: the S3 server never runs without keys, since it would then be open to every program on the machine. It does not
+read the user's rclone configuration.
+Rule 4: files that a killed S3 server left half written (`.rclone_temp_*`, never listed, never acknowledged) are removed
 before the next start.
-Rule 4: the artifact store's first request starts it: it takes 65 MB, and many runs make no artifact.
+Rule 5: the S3 server starts when the artifact store first connects: it takes 65 MB, and many runs make no artifact.
 """
 
 import json

@@ -3,8 +3,8 @@
 `read_plan` reads what a model gave, `check_plan` checks its calls against the tools, `resolve` replaces the templates
 of one call by values. `report` says all of it for people and programs. `template_paths` lists what templates may name.
 
-`templates` has the grammar and finds the strings of a call, and `texts` says in lines what a check finds.
-`schema_fields` knows which fields a schema declares.
+`templates` has the grammar of templates and replaces them, `texts` says in lines what a check finds, and
+`schema_fields` knows which fields a schema declares, with `schema_folding` and `schema_graph`.
 """
 
 from types import ModuleType as _Module

@@ -1,17 +1,15 @@
 """Evaluates a JSON Schema together with the schemas that apply to the same value: `$ref`, `allOf`, `anyOf`, `oneOf`.
 
+Read in this way are the JSON types that a schema allows (`ANY`: it does not say) and the fields that it declares
+(`schema_fields`). `Patterns` matches names by the regular expressions of `patternProperties`.
+
 Rule 1: only `#` and `#/a/json/pointer` are followed. Nothing is fetched; a reference that leads elsewhere or nowhere
 makes its place unknown.
 Rule 2: nothing recurses, so no schema is too deep. A schema that contains itself contributes nothing a second time.
-Rule 3: each schema that is visited is a step (`Steps`).
-
-The work of one check is counted, so that no schema and no plan can make it long.
-
-And the JSON types that a schema allows, which are read so. `ANY` means that it does not say.
-
-And regular expressions in schemas: how large one is, and names matched by those of `patternProperties`. Pydantic
-matches with Rust's `regex` in linear time, which never backtracks; Python's `re` may take exponential time. A pattern
-still takes time and memory by its size, and each match by the size of both: both are counted in steps.
+Rule 3: each schema that is visited is a step. The steps of a check are limited (`Steps`), so no schema and no plan can
+make it long.
+Rule 4: pydantic matches with Rust's `regex` in linear time, which never backtracks; Python's `re` may take exponential
+time. A pattern still takes time and memory by its size, and each match by the size of both: both are counted in steps.
 """
 
 import re

@@ -2,8 +2,8 @@
 
 Rule 1: a subschema is one node, however often it is referenced, so parsing time depends on the text, not on its
 expanded size. A recursive schema becomes a cycle of nodes.
-Rule 2: the graph contains everything that a checker would follow. References are local: a node knows why one of its
-references cannot be followed.
+Rule 2: the graph contains everything that a checker would follow. Only references inside the schema are followed; of
+any other its node says why not (`Subschema.unresolved`).
 Rule 3: no recursion, so neither depth nor a chain of references exhausts the stack. No value makes it raise.
 """
 

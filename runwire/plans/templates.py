@@ -1,10 +1,10 @@
-"""Templates: their grammar, `$N.output.field.field`, a whole string; and the values that take their places in a call.
+"""Templates (`$N.output.field.field`, always a whole string): their grammar, and the values that replace them.
 
 Rule 1: digits, the word `output` and the dots are ASCII; a segment has neither dots nor whitespace.
 Rule 2: a string that looks like a template and is none is an error, not a text (`is_candidate`).
 Rule 3: a template inside a longer string is text, and so is a key.
-Rule 4: they are replaced in one pass: a value that looks like a template is data. Values keep their types; they are
-inserted as they are, not copied, so nobody may change them.
+Rule 4: all templates of a call are replaced in one pass: a value that looks like a template is data. Values keep their
+types; they are inserted as they are, not copied, so nobody may change them.
 Rule 5: nothing recurses, and the size of what is inserted is bounded before anything is built of it.
 """
 
@@ -84,7 +84,7 @@ def json_size(value: Any) -> int | None:
 
 
 MAX_INDEX_DIGITS = 100
-"""Longer numbers of calls are all the same: no plan has such a call."""
+"""A number of more digits is not read exactly: no plan has as many calls."""
 
 _MAX_ITEM_DIGITS = 9
 

@@ -1,12 +1,10 @@
-"""The calls of a process: those that run, and those that ended a short while ago.
+"""The calls of a process, those that run and those that ended a short while ago, each with its `ToolContext`.
 
 Rule 1: a call is known by its idempotency key and its round: after a pause its function runs again. A repeated
 request, or a status request, joins the call that runs: it receives all pieces of artifacts from the first one on, then
 the end. A call that has ended is answered again, never run again. A call that may not begin any more is not answered.
 Rule 2: what is kept of ended calls is bounded, in number, bytes and time.
-Rule 3: everything here belongs to the event loop that serves; `CallContext` is the way in from the functions' threads.
-
-The ToolContext of a served call: it hands every report of the function to the event loop that serves.
+Rule 3: everything here belongs to the event loop that serves. The functions' threads report to it by `CallContext`.
 """
 
 import asyncio

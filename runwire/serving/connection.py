@@ -1,12 +1,11 @@
-"""The connection of a process that serves tools to NATS.
+"""The connection to NATS of a process that serves tools, and how old what comes over it may be.
 
 Rule 1: it is tried until there is one, with the login as it is by then: a credential may be added, or replaced, while
 the process waits.
 Rule 2: each reason for which there is no connection is logged once, with what to do about it. No text holds a secret.
 Rule 3: where TLS is demanded, nothing is sent without it.
 Rule 4: nothing is sent late: after a disconnect the caller sends a status request for its call.
-
-What comes over it may be old, which `StallDetector` and `CallerClock` tell.
+Rule 5: `StallDetector` notices that this process was stopped; `CallerClock` is the clock of their callers' deadlines.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Tools in Python: what `@tool` makes of a function, and the context of a call."""
+"""Tools in Python: what `@tool` makes of a function, the context of a call, and results that are named artifacts."""
 
 from runwire.tools.context import ToolContext
 from runwire.tools.decorator import Tool, tool

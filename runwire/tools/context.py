@@ -1,13 +1,11 @@
-"""The context of a call, as a tool's function sees it (`ToolContext`).
+"""The context of a call, as a tool's function sees it (`ToolContext`), with the pauses in which it asks a person.
 
-Rule: `progress` and `emit_artifact` act when they are called. A coroutine awaits what they return, so that it does not
-produce faster than the connection sends; a plain function, which runs in a thread, just calls them.
-
-`ctx.pause`: a tool asks a person. The function ends there, and no process waits; the next round brings the answer.
-
-Rule 1: in each round the function runs from its beginning. Its pauses are counted from 0, and those that have an answer
-return it at once; the first without one ends the round.
-Rule 2: what ends a round is a BaseException, which `except Exception` lets pass. A function that catches it all the
+Rule 1: `progress` and `emit_artifact` act when they are called. A coroutine awaits what they return, so that it does
+not produce faster than the connection sends; a plain function, which runs in a thread, just calls them.
+Rule 2: the function ends at `ctx.pause`, and no process waits for the person. The next round runs it from its
+beginning: its pauses are counted from 0, those with an answer return it at once, and the first without one ends the
+round.
+Rule 3: what ends a round is a BaseException, which `except Exception` lets pass. A function that catches it all the
 same fails: its caller would take what it returns for the result.
 """
 

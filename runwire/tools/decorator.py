@@ -1,11 +1,10 @@
 """`@tool`: make a function with typed arguments and a typed result a tool.
 
 Rule 1: the function stays as it is: it is called as before, so its tests need no server.
-Rule 2: the specification is built from the types once, at import; a type that cannot be described is refused there.
+Rule 2: the specification is built from the annotations once, at import: arguments and result as models and as JSON
+Schema (`Signature`). A type that cannot be described is refused there.
 Rule 3: what a tool raises on purpose is a `ToolError`, whose text the model reads; of every other exception only type
 and text are sent.
-
-The arguments and the result of a function, read from its annotations, as models and as JSON Schema.
 """
 
 import asyncio

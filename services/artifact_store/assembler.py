@@ -7,14 +7,10 @@ Rule 3: a repeated request gets the same reference, even after the pieces have e
 task.
 Rule 4: memory is bounded: few streams are read at once, page by page, and written from their buffer. Streams that wait
 for the S3 server do not block streams that do not need it.
-
-Collect the pieces of one artifact stream into one text, one byte string, or the list of the pieces.
-
-Pieces that are all text become one text. Base64 text of a binary type becomes bytes. Any other JSON becomes the list of
+Rule 5: pieces of text become one text, or bytes if they are base64 of a binary type; any other JSON becomes the list of
 the pieces, which a reader applies in order. The kind is known after the last piece.
-
-Rule: each piece is held once, as a line of JSON, in a temporary file beyond a megabyte. The result is produced while
-the file is read.
+Rule 6: each piece is held once, as a line of JSON, in a temporary file beyond a megabyte (`StreamBuffer`). The value is
+produced while the file is read.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the store knows about artifacts: one entry per id, and a list of them for each session and run.
+"""What the store knows about artifacts: an entry per id, lists for sessions and runs, and what artifact keys name.
 
 The entry of an artifact has one of three contents. Each change replaces the content that it was decided from, by its
 sequence, or fails:
@@ -13,10 +13,8 @@ Rule 3: everything that a crashed process leaves behind is named by an entry, wh
 Rule 4: the list entry is written before the reference and deleted before the entry, each time only if the entry is
 unchanged. So no reference is missing from a list. A page shows those list entries whose reference exists.
 
-Artifact keys, the ids that tools give their artifacts: which artifact each one names, in its session and in its run.
-
-An artifact key of a tool, its namespace, has an entry for each session and each run in which the tool gave it. The
-entry names one artifact: of those that exist, the one whose reference was written last.
+An artifact key is an id that a tool, its namespace, gives an artifact. It has an entry for each session and each run in
+which the tool gave it, which names one artifact: of those that exist, the one whose reference was written last.
 
 Rule 5: an entry is written after the reference and before the reply of the put, and only if it is unchanged since it
 was read. So of two puts at once, whichever process handles them, the later reference wins.

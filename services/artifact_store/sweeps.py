@@ -1,22 +1,21 @@
-"""The garbage collector: deletes artifacts whose time is over, and what crashed processes leave behind.
+"""Delete artifacts on request; and the garbage collector, for those whose time is over and what crashes leave behind.
 
-Rule 1: it never deletes bytes that a reference names. `entries` explains how.
+`Deletions` deletes the bytes of an artifact, then what is known about it. Several instances may delete the same one at
+once. The beginning of a deletion is stored first, so the next sweep finishes one that fails or is cut short.
+
+Rule 1: the collector never deletes bytes that a reference names. `entries` explains how.
 Rule 2: it skips pending entries younger than the grace period, since their put may still be in progress.
 Rule 3: an artifact without an expiry of its own lives as long as its run. It is deleted once the run's log is purged
 and its request is gone; a run may still wait for its start.
 Rule 4: entries of an unknown version, as after a downgrade, are skipped.
 Rule 5: what an artifact key names is removed once that artifact is gone (`entries`).
 
-Delete objects that no entry names: a process wrote them that was suspended until its put was given up.
+`remove_orphans` deletes objects that no entry names: their writer was suspended until its put was given up.
 
 Rule 6: names of objects are used once, and an entry names them before they are written. So an object that no entry
 names will not be named later.
 Rule 7: nothing is deleted unless the S3 and the KV bucket hold the same random mark. Without this check, a bucket that
 two deployments share, or whose entries were lost with a NATS volume, would look like garbage.
-
-Delete artifacts: their bytes, then what is known about them. Several instances may delete the same one at once.
-
-A deletion that begins is stored first, so one that fails or is cut short is finished by the next sweep.
 """
 
 import asyncio

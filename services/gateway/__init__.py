@@ -1,1 +1,1 @@
-"""The HTTP edge: checks input, writes it to a run's inbox, streams a run's events, serves artifacts."""
+"""The HTTP edge: checks requests, writes them to runs and sessions, streams events, serves artifacts and tables."""

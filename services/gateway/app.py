@@ -1,6 +1,6 @@
-"""Compose the gateway. Nothing connects here.
+"""Compose the gateway, with its metrics and the answers to errors. Nothing connects here.
 
-The metrics of the gateway: `/metrics`, for callers with the right `operate`, since its port is open to clients.
+`/metrics` is for callers with the right `operate`, since the gateway's port is open to clients.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""What a run may be made of: agents, tools and pages, a plan that is checked, the budget of the caller's key.
+"""What a run may be made of: agents, tools, pages, a plan that is checked, a key's budget; and calls of one tool.
 
-Also one call of a tool by a person or program, as a run that asks no model.
+A person or program makes such a call, as a run that asks no model.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""NATS: one connection per service, and reading and writing streams over it.
+"""NATS: one connection per service, streams, buckets and consumers over it, and fairness among tenants.
 
 Knows subjects and streams, not runs or tools.
 """

@@ -1,4 +1,4 @@
-"""Composes the planner. Settings and agents are read before, once; nothing connects at import."""
+"""Composes the planner from its settings and agents, and runs its consumers. Nothing connects at import."""
 
 import asyncio
 import os

@@ -1,14 +1,12 @@
-"""Liveness, readiness and metrics of a service over HTTP: `/livez`, `/readyz` and `/metrics`.
+"""Liveness, readiness and metrics of a service over HTTP (`/livez`, `/readyz`, `/metrics`); a watchdog of its loop.
 
-Detect a blocked event loop, log what blocks it, and end the process when it is blocked for too long.
+The watchdog logs what blocks the event loop, and ends the process after too long: meanwhile the service answers nobody,
+`/livez` included, and holds messages of others. Its supervisor restarts it.
 
-While the loop is blocked the service answers nobody, `/livez` included, and holds messages of others. Its supervisor
-restarts it.
-
-Rule 1: time counts only while this thread runs or the process uses CPU: a process that is suspended (SIGSTOP, a frozen
-machine) is not blocked.
+Rule 1: time counts only while the watchdog's thread runs or the process uses CPU: a process that is suspended (SIGSTOP,
+a frozen machine) is not blocked.
 Rule 2: the log names functions and lines, never values.
-Rule 3: code that holds the interpreter lock (a regular expression over megabytes) blocks this thread too, so the kernel
+Rule 3: code that holds the interpreter lock (a regular expression over megabytes) blocks that thread too, so the kernel
 watches as well. A timer that each turn of the loop restarts ends the process after twice the limit in CPU time.
 """
 

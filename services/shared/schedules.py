@@ -1,4 +1,4 @@
-"""The moments of local times and of cron expressions. Pure: a moment is a Unix time in ms.
+"""The moments of local times and of cron expressions, and when schedules fire. Pure: a moment is a Unix time in ms.
 
 `cronsim` enumerates the local times of a cron expression, without a zone: given one, it follows Debian's cron, whose
 `*/30 * * * *` fires in both of two equal hours. Here each local time becomes a moment:
@@ -7,8 +7,6 @@ Rule 1: a local time that does not exist, since clocks were put forward, means t
 expression names that minute too, both are one moment.
 Rule 2: a local time that exists twice, since clocks were put back, means the first of the two moments.
 Rule 3: zones come from the package tzdata, so all processes have the same rules, whatever their machines hold.
-
-When schedules fire. Pure: times are Unix ms.
 """
 
 import re

@@ -4,11 +4,8 @@ Rule 1: all or nothing: an import that was killed has changed nothing. Rows that
 Rule 2: an import is known by its file and where it goes, so the same one again does nothing.
 Rule 3: a file is read twice, first to decide the types of a new table by all rows; rows are written, and refusals
 reported, some at a time, so that memory does not grow with the file.
-
-Decide what type a column of a CSV file has, by all of its cells.
-
-Rule 4: a convention holds for every cell of a column, or the column is text. One that could be read in two ways, such
-as 1,234 or 03-04-2024, counts only where a cell proves it.
+Rule 4: the type of a column is decided by all of its cells: a convention holds for every cell, or the column is text.
+One that could be read in two ways, such as 1,234 or 03-04-2024, counts only where a cell proves it.
 Rule 5: what a number cannot keep is text: leading zeros, a plus sign, more than 15 digits.
 """
 

@@ -4,9 +4,8 @@ Rule 1: a file is read some of it at a time, as often as it is needed, and its w
 that may be of two encodings are refused with the option that settles it, and never guessed.
 Rule 2: a line is a physical line, the first is 1. A record whose quotes are malformed is refused, a quote that is not
 closed refuses the file: what follows it would be read as something else.
-
-In a spreadsheet a text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return is a formula. An export puts an
-apostrophe before it, and an import takes that away again. Numbers are no formulas, and stay.
+Rule 3: a text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return is a formula in a spreadsheet. An export
+puts an apostrophe before it, and an import takes that away again. Numbers are no formulas, and stay.
 """
 
 import codecs

@@ -1,6 +1,6 @@
 """The tools that import and export CSV, and with them all tools of the service.
 
-Write rows as CSV (RFC 4180), some at a time: all of them from one state, or a part of the file for each request.
+An export writes rows as CSV (RFC 4180), some at a time: all from one state, or a part of the file for each request.
 """
 
 import csv

@@ -1,6 +1,6 @@
-"""Commands on tools: list them, describe one, call one, check one, accept their specifications.
+"""Commands on tools, MCP servers and plans: list, describe, call and check tools, and accept their specifications.
 
-And on MCP servers, which offer some, and on plans, which call several: check one, at the gateway or with given tools.
+MCP servers, which offer tools, are listed, added and checked. A plan is checked, at the gateway or with given tools.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""The bytes of artifacts over HTTP: downloads, uploads, and values in the place of references."""
+"""Artifacts over HTTP: downloads, uploads, values in the place of references, and the images that runs are given."""

@@ -5,7 +5,7 @@ Rule 2: the id of an image follows from its run, its position and its bytes, so 
 Rule 3: an artifact of the namespace `input_image` was cleaned before; it is referred to as it is.
 Rule 4: no log record and no error contains anything of an image.
 Rule 5: an artifact of a session is shown in that session only; one without a session, in every run of its tenant. One
-that the caller may not see does not exist (`reading`).
+that the caller may not see (`reading`) is refused like one that does not exist.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""Who calls: API keys, the file that names them, and what each of them may do."""
+"""Who calls, by API key, ticket or login; the lines that name keys; and what each key may do."""

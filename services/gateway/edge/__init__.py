@@ -1,1 +1,1 @@
-"""What a request passes before it reaches a route: the rules of its connection, and those of its origin."""
+"""What a request passes before its route, what all routes share, and the gateway's own pages: playground and API."""

@@ -1,1 +1,1 @@
-"""Runs: accept them, read them, list them, change them."""
+"""Runs: accept them within quotas, read them, list them, and change them by messages to planners."""

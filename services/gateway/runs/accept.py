@@ -1,8 +1,8 @@
 """Accept a run: what every way to ask for one has in common, and the request that is stored for planners.
 
 The order is: the body, its idempotency key (a known run is returned whatever has changed since), its session, the
-model, the budget of the key, the tenant's quota, its images, and only then the request itself. A caller that follows
-the run has subscribed by then, and has nothing to read back.
+model, the budget of the key, the tenant's quota, its images, and only then the request itself. If the caller follows
+the run, it is subscribed before the request is stored: it misses no event, so none has to be read back.
 
 The same idempotency key with the same body always gives the same run: the run's id follows from the key. The server
 says that a write was repeated, and not whether it had the same body. So the stored request is read before a write, and
@@ -69,8 +69,8 @@ async def accept(
 ) -> Accepted:
     """Store the request for a run; the same key and body always give the same run.
 
-    `is_followed`: the follower subscribes before a new request is stored. `resumed`: the run that the request has
-    started before, so it starts none.
+    `is_followed`: the follower subscribes before a new request is stored. `resumed`: the run that `Last-Event-ID`
+    names. It exists already, so no run is started.
 
     Raises BadCursor, BodyTooLarge, BodyTooSlow, InvalidInput, NotAllowed, IdempotencyConflict, NotFound, SessionBusy,
     SessionDeleting, KeyBudgetSpent, TooManyRuns, ImageInvalid, VisionUnsupported, and TryAgain when it is unknown

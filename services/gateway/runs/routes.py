@@ -1,6 +1,6 @@
 """Runs: start, list, read, cancel, delete, top up. `POST /chat` is one question, answered once its run has ended.
 
-For people who build: what lies behind the events of a run, its records and the prompts of its model calls.
+People who build read what lies behind a run's events: its records, and the prompts of its model calls.
 """
 
 import asyncio

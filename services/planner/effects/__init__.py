@@ -1,1 +1,1 @@
-"""Executes what the rules command: model calls, chunks, calls of tools, timers, the index."""
+"""Executes what the rules command: model calls with their chunks and images, calls of tools, timers, the index."""

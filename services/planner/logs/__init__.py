@@ -1,1 +1,1 @@
-"""The logs of runs and sessions: loading, appending, the index derived from them."""
+"""The logs of runs and sessions: loading, appending, keeping records small, the index derived from them."""

@@ -1,4 +1,4 @@
-"""Reads a chat completion of an OpenAI-compatible server, in whatever frame it comes. No I/O.
+"""Reads a chat completion of an OpenAI-compatible server, in whatever frame it comes, and its errors. No I/O.
 
 What servers send, and what is read of it:
 
@@ -8,7 +8,7 @@ What servers send, and what is read of it:
 - JSON with a byte order mark, NaN, halves of characters, or bytes that are no UTF-8.
 - An error in any of these places (`error_of`).
 
-Classifies the errors of OpenAI-compatible servers. Their text is searched, and never copied (see `errors`).
+The meaning of an error is found in its status, code and text. The text is searched, and never copied (see `errors`).
 """
 
 import json

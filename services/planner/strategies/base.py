@@ -3,7 +3,7 @@
 `request` builds a request to the model, and `read` reads its reply while it streams. `on_step_ended`, `on_decision`,
 `on_outcome` and `on_deadline` give the facts that follow; `fold` keeps the state of the strategy, and `view` says what
 a step adds to the conversation. The rules of a run know the last six only (`run.commands.StrategyRules`). A strategy
-does no I/O. All strategies share what is known of models that leave the opening mark of their thoughts out.
+does no I/O. All share what is known of models that leave the opening mark of their thoughts out (`ThinkingFirst`).
 """
 
 from abc import ABC, abstractmethod

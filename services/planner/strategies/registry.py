@@ -1,9 +1,7 @@
-"""The registry of strategies: a new one is a folder, or a module, and its line here.
+"""The registry of strategies, and the strategy `job` of runs without a model: one call of a tool gives the answer.
 
-The name of a strategy that requests may give is also one of `StrategyName` in the contracts. `job` is no such name: it
-belongs to runs with the cause `job`.
-
-The strategy of runs without a model: one call of a tool, whose result is the answer.
+A new strategy is a folder, or a module, and its line here. Its name, as requests give it, is also one of `StrategyName`
+in the contracts. `job` is no such name: it belongs to runs with the cause `job`.
 """
 
 from collections.abc import Callable, Sequence

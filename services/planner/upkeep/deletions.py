@@ -1,15 +1,15 @@
-"""Deletes all data of runs. A `RunDeletion` in the index of runs requests it, and hides the run at once.
+"""Deletes all data of runs; and purges runs past their retention, and sessions in which nothing has happened since.
 
-Any planner may repeat any step, so another planner can finish the deletion if this one dies:
+A `RunDeletion` in the index of runs requests a deletion, and hides the run at once. Any planner may repeat any step, so
+another planner can finish the deletion if this one dies:
 
-1. An open run is cancelled, with the same message as a client's cancel. 2. Its log is reduced to one fact, `deleted`.
-That fact stays for a day: a suspended handling that resumes then finds the log changed, and does not start the run
-again. 3. Its messages, timers, index entry and artifacts are removed, and with them the bytes that no other artifact
-shares. Its session is told to forget what was said in it. 4. After 30 seconds they are removed again: a tool or service
-that was still working may have written. 5. After a day they are removed once more, with the log and the deletion
-itself.
-
-Purges the runs past their retention, and the sessions in which nothing has happened since then.
+1. An open run is cancelled, with the same message as a client's cancel.
+2. Its log is reduced to one fact, `deleted`, which stays for a day: a suspended handling that resumes then finds the
+   log changed, and does not start the run again.
+3. Its messages, timers, index entry and artifacts are removed, and with them the bytes that no other artifact shares.
+   Its session is told to forget what was said in it.
+4. After 30 seconds they are removed again: a tool or service that was still working may have written.
+5. After a day they are removed once more, with the log and the deletion itself.
 """
 
 import heapq

@@ -4,10 +4,8 @@ Rule 1: while the store, its S3 server or NATS is unavailable, a call retries up
 StorageUnavailable. Retries are harmless: the client makes the artifact id once per put.
 Rule 2: data that does not fit into one message travels in chunks, a window at a time, so no service holds all of it.
 Rule 3: bytes are checked against their digest once all of them were received.
-
-Download an artifact in ranges from the store, a window of them in flight.
-
-Any instance of the store can serve any range, so an instance that dies costs one range, which is requested again.
+Rule 4: a download asks for ranges, a window of them at a time. Any instance of the store can serve any range, so an
+instance that dies costs one range, which is requested again.
 """
 
 import asyncio

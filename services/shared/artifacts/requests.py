@@ -3,8 +3,7 @@
 Rule 1: a request is repeated up to the patience of its caller, then it raises StorageUnavailable. Repetition is
 harmless: every request names its artifact.
 Rule 2: a request that was lost with its connection is noticed within seconds, not at the end of the wait.
-
-Bytes that may be sent more than once. A stream of more than 4 MiB is copied to a temporary file.
+Rule 3: bytes may be sent more than once, so a stream of more than 4 MiB is copied to a temporary file (`Spool`).
 """
 
 import asyncio

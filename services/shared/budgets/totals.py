@@ -1,10 +1,8 @@
-"""What the runs of an API key have spent on a day, and whether that exhausts its budget. Pure.
+"""What model calls cost, what the runs of an API key have spent on a day, and whether a budget is exhausted. Pure.
 
 Rule 1: a run counts for the day of its request, by UTC, to its end.
 Rule 2: what a run reports is its total, which only grows: a message that is repeated or late changes nothing.
 Rule 3: money is added up in whole nano-dollars, so that no sum drifts, however many runs it has.
-
-Adds up what model calls have cost.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""JSON values for the wire and for digests: their sizes, plain copies of bounded depth, the canonical form, cut texts.
+"""JSON values: their sizes, plain copies of bounded depth, the canonical form, cut texts, placeholders of hidden ones.
 
 A placeholder, `<artifact:dict size=42KB>`, replaces an artifact in the model's context. It shows type and size, never
 the content. Redaction is idempotent: a placeholder in place of an annotated value is not changed.

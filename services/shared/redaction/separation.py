@@ -6,10 +6,9 @@ collection are the same walk, so exactly the values that are hidden from the mod
 Values are named by their dotted path, `items[0].blob`. A key that would make the path ambiguous is quoted as in JSON:
 `files["report.pdf"].blob`. The complete result is `$`.
 
-Extract the sources from a tool's result: objects whose model is annotated `produces_sources`, at any depth.
-
-`source_field` on a property names the field of `Source` that it fills; without it, equal names match. A source needs a
-title. A field of the wrong type is left out, the others stay.
+Sources are the objects, at any depth, whose model is annotated `produces_sources`. `source_field` on a property names
+the field of `Source` that it fills; without it, equal names match. A source needs a title. A field of the wrong type is
+left out.
 """
 
 import json

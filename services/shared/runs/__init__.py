@@ -1,1 +1,1 @@
-"""What the log of a run says of it: how it stands, whether it waits, and how to follow it."""
+"""What several services know of runs: causes, status, what one waits for, how to follow it, pages, limits of plans."""

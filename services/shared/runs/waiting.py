@@ -1,8 +1,8 @@
-"""What a run waits for, folded from the facts of its log: its open pauses, and whether anything else is at work. Pure.
+"""What a run waits for, and its status, folded from the facts of its log. Pure.
 
-The one home of this state. A planner may take each event as it folds the run; a gateway folds a whole log.
-
-The status of a run, from its request and its log. The gateway shows it, and the planner's index stores it.
+This is the one home of what a run waits for: its open pauses, and whether anything else is at work. A planner may take
+each event as it folds the run; a gateway folds a whole log. The gateway shows the status, the planner's index stores
+it.
 """
 
 from collections.abc import Container, Iterable

@@ -1,8 +1,8 @@
 """Folds the records of a session's log. Pure: no clock, no await.
 
 The state is bounded, since each checkpoint is one message: the newest 200 turns and 400 KiB of them, the newest 100
-runs that ended, and the tasks (`task_fold`). Where all of it together is still too large,
-`checkpoint` leaves out the oldest turns.
+runs that ended, and the tasks (`task_fold`). Where all of it together is still too large, `checkpoint` leaves out the
+oldest turns.
 """
 
 from collections.abc import Callable, Iterable, Mapping

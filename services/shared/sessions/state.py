@@ -1,11 +1,11 @@
-"""A session: what its log adds up to (`services.shared.sessions.fold`).
+"""A session: what its log adds up to (`services.shared.sessions.fold`), and its tasks and groups as people see them.
 
 `Session` is frozen: each record gives a new one, so any of them may be kept. `Checkpoint.state` is `Session` as JSON.
 
 The conversation that the next run knows is rendered from `turns`, `older_turns`, `summary`, `summarised_turns` and
 `context`. `approvals` says which of its calls need no further approval.
 
-Tasks and groups of a session, as HTTP and the model's tools show them.
+`task_view` and `group_view` are what HTTP and the model's tools show.
 """
 
 from typing import Any, Literal

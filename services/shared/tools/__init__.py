@@ -1,1 +1,1 @@
-"""What services know of tools: the catalogue, approvals, the built-in tool."""
+"""What services know of tools: the catalogue, calls that only read, approvals, the built-in tools, names."""

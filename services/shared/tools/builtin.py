@@ -1,12 +1,10 @@
-"""The built-in tools.
+"""The built-in tools, and the names of tools as models and protocols take them.
 
 With `read_artifact` a model reads more of an observation that was too large for it, and with `get_payload` a payload of
 an earlier turn; the planner answers that by itself.
 
 Rule 1: `read_artifact` returns only observations. Values annotated for people never enter a model's context.
 Rule 2: they are called like any tool: as a step of the run, with one outcome in its log.
-
-Names of tools as models and protocols take them.
 """
 
 import hashlib

@@ -7,7 +7,7 @@ Nor is one removed while NATS does not store, since no key can be refreshed then
 keep their tools.
 Rule 4: an entry expires by its time to live, even if the server has lost the expiry, as after a kill.
 
-Calls of tools that change nothing, for no run: what the gateway answers with, and what pages show.
+`read` calls a tool that changes nothing, for no run: for an answer of the gateway, or for what a page shows.
 """
 
 import asyncio

@@ -1,13 +1,10 @@
-"""Apply a proposal: operations on rows one by one, a change of columns as a whole.
+"""Check and apply a proposal: operations on rows one by one, a change of columns as a whole.
 
 Rule 1: an operation and its outcome are written in one transaction, under tenant, proposal and number. So an apply that
 was killed is repeated as it is: what was done is not done again, and the rest follows.
-Rule 2: a refused operation is an outcome too; the next one goes on. A database that is away ends the call instead.
+Rule 2: a refusal and its reason are an outcome too; the next operation goes on. Without a database the call ends.
 Rule 3: versions count from `base_version`, what the table was when the proposal was written: a cell that somebody else
 has changed since is not overwritten.
-
-Check the operations of a proposal for rows, each for itself: a bad one is refused with its reason, the others stay.
-
 Rule 4: of two operations on one row of which one deletes it, the first counts (`row_conflict`); two updates are
 allowed, with a warning.
 Rule 5: columns are named by id or name, and the result names them by id.

@@ -1,13 +1,10 @@
-"""One call's access to the artifact store: with patience, and only while its run goes on.
+"""One call's access to the artifact store, with patience and while its run goes on, also for its arguments.
 
 Rule 1: a value or stream is stored under an id that a repeated handling of the call finds again.
 Rule 2: whether the model may read an artifact (`read_artifact`) the planner decides, from the run's log. Here it is
 checked that the artifact belongs to the run.
-
-References in a call's arguments are resolved here: a tool gets values, which fit its input schema.
-
-Rule 3: a reference in arguments grants nothing. It is resolved only within the run or session that the artifact belongs
-to.
+Rule 3: in the place of references a tool gets values, which fit its input schema. A reference grants nothing: it is
+resolved only within the run or session that the artifact belongs to.
 Rule 4: an argument whose schema says `by_reference` stays a reference, once it is known to be the run's: its tool reads
 the bytes in ranges, so no limit of a message bounds them.
 Rule 5: a reference with a path stands for that part of the artifact. An artifact is read once for all of its parts.

@@ -76,7 +76,7 @@ class CallRules:
     timeout_s: float
     deadline: float
     settling_s: float
-    """How long after a reconnect the silence of others proves nothing."""
+    """How long after a reconnect silence and "no responders" do not count, since tools reconnect too."""
     unavailable_s: float
     max_result_bytes: int
     max_attempts: int = 3
@@ -110,7 +110,7 @@ class CallState:
     query: int | None = None
     """The number of the last status query."""
     query_at: float = math.inf
-    """While waiting: when the status query of a reconnect is sent again, since nobody had subscribed to it."""
+    """While waiting: when the status query after a reconnect is sent again, if the tool had not subscribed yet."""
     instance: str | None = None
     """The instance that works on the call, where it says so."""
     probe: int | None = None

@@ -10,7 +10,7 @@ as it is repeated.
 Rule 5: all tool runners do this at the same time and reach the same result, so there is no leader.
 Rule 6: however often announcements change, there are at most a few writes per tool and second.
 
-The first specification of a tool that is seen may be offered, and those that an operator has accepted.
+Specifications that may be offered are the first one of a tool that is seen, and those that an operator has accepted.
 
 Rule 7: the first one is accepted with a guarded write, so one of several tool runners decides. What the tools file
 declares counts as the first one of its tool.

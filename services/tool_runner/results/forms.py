@@ -1,9 +1,7 @@
-"""The forms that a tool's result can have, as a table, and what a value and its schema say about its artifact. Pure.
+"""The forms that a tool's result can have, as a table, and the named artifact that is taken out of a result. Pure.
 
 A further form is a row of `FORMS`: the members by which it is known, and where it holds its artifact and the artifact's
 key. A result that fits no other row is bare: it is its own artifact, without a key.
-
-A named artifact: what a result's form says is its artifact, taken out of the observation, and its preview. Pure.
 
 Rule 1: the artifact is hidden as a whole, as if the schema annotated it. The model reads a preview, in which everything
 is hidden that the schema annotates inside.

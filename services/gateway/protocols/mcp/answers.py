@@ -1,6 +1,6 @@
-"""What MCP shows of a run: a value, its files as links, a question to a person, lines of progress.
+"""What MCP shows of runs: values, files as links, questions to people, lines of progress; and runs as resources.
 
-Also who asks, in which era of the protocol; and artifacts and runs as resources.
+The form depends on who asks (`Scene`), and in which era of the protocol (`is_new`). Artifacts are resources too.
 """
 
 import asyncio

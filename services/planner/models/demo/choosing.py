@@ -1,9 +1,7 @@
-"""Chooses the tool that fits a question, by the words and the values in the question.
-
-Fills a tool's arguments from the question, by its schema. Arguments that the question lacks are left out.
+"""Chooses the tool that fits a question, and fills its arguments, by the words and the values in the question.
 
 Required arguments are filled if they are of a simple type (a text, a number, one of some values), and optional ones if
-the question names them or is meant by them.
+the question names them or is meant by them. What the question lacks is left out; no required one may be missing.
 """
 
 import re

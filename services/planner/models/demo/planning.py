@@ -1,7 +1,4 @@
-"""The demo model with the strategy `planned`: a plan for the question, and the answer from what came of it.
-
-Turns the results of tools into sentences.
-"""
+"""The demo model's plan for a question, its answer from what came of the plan, and results of tools as sentences."""
 
 import re
 from typing import Any

@@ -1,6 +1,6 @@
 """Reads values of an action that models often write in another form: encoded as text, wrapped, or of another type.
 
-Builds the arguments of `plan` (valid `steps`, and a `join`, if any) and of `task` (the fields of one mode).
+`plan_args` makes arguments of `plan` (valid `steps`, a `join` if any), `task_args` those of `task` (one mode's fields).
 """
 
 import json

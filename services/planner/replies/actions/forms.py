@@ -1,8 +1,7 @@
-"""The two forms of an action that the prompt asks for: a check of each, and the conversion into five fields.
+"""The two forms of an action that the prompt asks for: a check of each, and the arguments of `final_response`.
 
 `unified` has the fields `next_node` and `args`; `legacy` has five. The text around an object does not matter here.
-
-Builds the arguments of `final_response`: `answer` as text, and the fields beside it.
+`final_args` makes one text of the `answer`, and keeps the fields beside it.
 """
 
 from collections.abc import Mapping

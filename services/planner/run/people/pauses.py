@@ -1,13 +1,10 @@
-"""Pauses that wait for people: how they are opened, decided and expire. Pure.
+"""Pauses that wait for people: how they are opened, decided and expire; and when an answer does not end its run. Pure.
 
 Rule 1: decisions and timers arrive at the control consumer, which calls no model and no tool. They append facts,
-answer, and wake the run: the message that goes on calls what was approved, or ends the step.
+answer, and send `RunResumed` to the inbox; the handling of that message makes the approved calls, or ends the step.
 Rule 2: a decision is about what its token names. The facts of a decision hold the request's id, so a repeated request
 finds that it took effect.
 Rule 3: while nothing but pauses is open the run's deadline stands still: the decision that ends the wait moves it.
-
-What follows an answer that does not end its run: the model reads what people have added, or the user is asked. Pure.
-
 Rule 4: no run ends with an answer while an input is unread, unless a budget forbids another request to the model.
 Rule 5: with `followup: pause` an answer that requires a follow-up waits for the user's reply. If none comes, or the
 user rejects the question, the run ends with that answer.

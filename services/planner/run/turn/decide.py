@@ -1,8 +1,8 @@
-"""Turns a model's decision into the events to record. Pure.
+"""Turns a model's decision, or a failed request to the model, into the events to record. Pure.
 
 Every further model call is checked against the budgets first: a repair costs as much as any other call.
 
-What follows a failed request to a model: another one, the next model, or the end. Pure. The one retry policy.
+A failed request is followed by another one, by the next model, or by the end. This is the one retry policy.
 
 Rule 1: rate limits, server errors, time-outs, empty and broken replies are retried after a growing pause, or after the
 pause that the provider asks for. If that is longer than `longest_pause_s`, the next model is called instead; the last

@@ -3,8 +3,8 @@
 Before a request to the model come the budgets, a compaction of the conversation, and the `asked` record. The budgets
 count what the record that is being made will have changed: `run_after` gives the run as it will be then.
 
-Two handlings of one message may go on at a time: one process was stopped, or its heartbeats came too late. Only direct
-calls have outcomes that one handling alone knows, so only they are taken over.
+Two handlings of one message may work at a time: one process was stopped, or its heartbeats came too late. Only direct
+calls have outcomes that one handling alone knows, so only they are taken over (`take_over`).
 Rule 1: the later handling sends the direct calls of the earlier one through CALLS, and acknowledges the message. The
 outcomes come through INBOX, and the handling that takes them goes on with the run.
 Rule 2: it announces these calls again before it acknowledges, as calls that are not direct. From then on the earlier

@@ -3,7 +3,7 @@
 One run is one turn of the assistant. Each request to the model is a part of it, until one asks for no tool. What the
 model said is shown to it as it said it, hidden blocks included. Without native calls, calls stand as JSON behind it.
 
-The prompt of the strategy `chat`, in sections. Those that are empty are left out.
+The prompt has eight sections. Those that are empty are left out.
 
 Rule 1: what stays the same comes first, and what changes from turn to turn last: a provider's cache finds the first
 part again in each turn on a page. So the sections on context and conversation data follow the format rules.

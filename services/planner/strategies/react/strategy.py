@@ -1,8 +1,7 @@
 """The default strategy: one action per turn (docs/planner.md#one-action-two-fields), as JSON or as native tool calls.
 
-The prefix of the prompt (agent, format, catalogue) is rendered once for all runs that share it, not per step.
-
-Reads a reply of native tool calls. The calls are converted to the equivalent JSON action while they stream.
+The prefix of the prompt (agent, format, catalogue) is rendered once for all runs that share it, not per step. Native
+calls are converted to the equivalent JSON action while they stream.
 """
 
 from collections.abc import Sequence

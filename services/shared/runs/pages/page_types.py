@@ -1,15 +1,15 @@
-"""What a page is: its persona, what it shows, and the payloads, tools and client actions that count there.
+"""Pages (persona, what is shown, and which payloads, tools and actions count), help topics, and types of payloads.
 
 Rule 1: a page reads by tools, as anybody does. It says which calls it needs (`reads`), and makes a text of their
 results (`context`); both are pure, and whoever opens the run makes the calls.
 Rule 2: what a page shows is bounded, and everything in it is data: cells are JSON.
 
-The help registry: Markdown files, each a topic, with TOML front matter between lines of `+++`: `title` and `summary`;
-`roles` and `pages` that the topic is for (none: all), and `order` among the topics.
+A help topic is a Markdown file with TOML front matter between lines of `+++`: `title` and `summary`; `roles` and
+`pages` that the topic is for (none: all), and `order` among the topics.
 
-The types of payloads that a model can mark in its text: what they are called there, and how they are written. The
-envelope is what can be checked of a proposal without a table; the service of the tables checks the rest against the
-table as it is then.
+A type of payloads says what a model calls them where it marks them in its text, and how it writes them. The envelope is
+what can be checked of a proposal without a table; the service of the tables checks the rest against the table as it is
+then.
 """
 
 import tomllib

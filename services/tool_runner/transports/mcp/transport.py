@@ -84,11 +84,11 @@ class McpTransport:
 
     @property
     def connected_since(self) -> float | None:
-        """For ever: each call is told by itself what becomes of its connection."""
+        """Always: a lost connection is reported to each of its calls, so silence is never due to a reconnect."""
         return -math.inf
 
     def serves(self, spec: ToolSpec) -> bool:
-        """Whether a server has the tool, by its tag: another tool of the same name is none of its own."""
+        """Whether the tool is of one of these servers, by its tag: a tool elsewhere may have the same name."""
         return any(link.server.tag in spec.tags for link in self.links)
 
     def connect(self, spec: ToolSpec, queue: EventQueue) -> "closing[McpConnection]":
@@ -141,7 +141,7 @@ class McpConnection:
             return
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            if progress > self._reached:  # One that falls is none.
+            if progress > self._reached:  # A smaller value is no progress.
                 self._reached = progress
                 fraction = min(1.0, max(0.0, progress / total)) if total else None
                 data = Progress(message=(message or "")[:2000], fraction=fraction).model_dump_json().encode()
