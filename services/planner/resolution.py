@@ -2,7 +2,7 @@
 
 The outcome is the fact that opens the run. The rules of a run know nothing else of agents, models and strategies.
 
-Which models take images says LiteLLM's table, and `RUNWIRE_MODEL_VISION` before it. This planner publishes profiles of
+LiteLLM's table says which models take images, and `RUNWIRE_MODEL_VISION` before it. This planner publishes profiles of
 its models in the catalogue, under keys that expire, so that the gateway can refuse a request before a run exists.
 """
 

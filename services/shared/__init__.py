@@ -1,1 +1,1 @@
-"""What several services know: sessions, runs and how to follow them, the tool catalogue, artifacts, redaction."""
+"""What several services know: sessions, runs and how to follow them, tools, artifacts, images, redaction, budgets."""

@@ -1,4 +1,4 @@
-"""Read a CSV file: its encoding, its delimiter, its records with the lines on which they begin.
+"""Read a CSV file: encoding, delimiter, records with the lines on which they begin, texts that an export escaped.
 
 Rule 1: a file is read some of it at a time, as often as it is needed, and its whole decides about the encoding. Bytes
 that may be of two encodings are refused with the option that settles it, and never guessed.
