@@ -1,6 +1,7 @@
 """Events of a run's steps: facts on its log, and on its stream what people watch while it happens.
 
-Facts are what the model was asked, what it decided, what tools answered. The others decide nothing, and may expire.
+Facts are what the model was asked, what it decided, what tools answered. The others expire, and decide nothing but who
+calls a tool (`CallStarted`, which stays).
 """
 
 from typing import Any, Literal

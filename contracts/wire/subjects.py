@@ -25,7 +25,7 @@ KEPT_FOR = {
     REQUESTS: "until a planner has handled it",
     TIMERS: "until it fires or is cancelled",
     INBOX: "until a planner has handled it",
-    RUNS: "until the run is deleted",
+    RUNS: "until the run is deleted; chunks, thoughts and progress for an hour",
     SESSIONS: "until the session is deleted, older records until one of its runs is; the last one for a day more",
     CALLS: "until a tool runner has handled it",
     DEAD: "30 days, the newest GiB",

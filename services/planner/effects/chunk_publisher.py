@@ -18,7 +18,7 @@ import orjson
 from contracts.runs.events import Asked, BlockStarted, Chunk, Thinking
 from contracts.wire import subjects
 from contracts.wire.names import new_id, unix_ms
-from contracts.wire.records import EVENTS_HEADER, VERSION
+from contracts.wire.records import EVENTS_HEADER, STREAM_TTL_S, VERSION
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
@@ -26,8 +26,6 @@ from services.messaging.guarded_write import Guard
 from services.planner.logs.ownership_watch import Address, Tail
 
 Channel = Literal["answer", "thinking"]
-CHUNK_TTL = "3600"
-"""Seconds after which the server removes a chunk. The answer stays in the log."""
 MAX_HELD_CHARACTERS = 16_000
 """Longest text that is stored with the decision. Longer text is stored as chunks, so that the decision has room."""
 MAX_CHUNK_CHARACTERS = 150_000
@@ -100,7 +98,7 @@ class ChunkWriter:
         """
         record_id = new_id()
         data = orjson.dumps({"v": VERSION, "id": record_id, "at": unix_ms(), "events": [event]})
-        return data, {EVENTS_HEADER: event["type"], "Nats-Msg-Id": record_id, "Nats-TTL": CHUNK_TTL}
+        return data, {EVENTS_HEADER: event["type"], "Nats-Msg-Id": record_id, "Nats-TTL": str(STREAM_TTL_S)}
 
 
 class ChunkPublisher:

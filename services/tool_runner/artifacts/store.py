@@ -32,7 +32,7 @@ from contracts.runs.events import ArtifactStored
 from contracts.tools.messages import CallRequested
 from contracts.wire import subjects
 from contracts.wire.base import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES
-from contracts.wire.records import EVENTS_HEADER, Record
+from contracts.wire.records import EVENTS_HEADER, STREAM_TTL_S, Record
 from services.messaging.errors import Refused
 from services.shared.artifacts.client import ArtifactClient, Description
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
@@ -42,7 +42,7 @@ from services.shared.redaction.separation import dotted
 from services.shared.redaction.stored_values import heavy_paths, holds_reference, shortened
 from services.shared.tools.builtin import OBSERVATION
 from services.tool_runner.artifacts.access import StoreAccess, assembled, store_value
-from services.tool_runner.calls.progress import STREAM_TTL_S, FinishedStream
+from services.tool_runner.calls.progress import FinishedStream
 from services.tool_runner.errors import ArtifactStoreFailed, InvalidResult, ResultTooLarge
 from services.tool_runner.settings import ToolRunnerSettings
 

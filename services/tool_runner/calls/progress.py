@@ -21,7 +21,7 @@ from contracts.tools.messages import ArtifactPiece, CallRequested, Progress
 from contracts.wire import subjects
 from contracts.wire.base import MAX_PIECE_BYTES, MAX_PIECES, parsed
 from contracts.wire.faults import describe
-from contracts.wire.records import EVENTS_HEADER, Record
+from contracts.wire.records import EVENTS_HEADER, STREAM_TTL_S, Record
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
 from services.messaging.reads import sequence_of
@@ -33,7 +33,6 @@ from services.tool_runner.errors import ArtifactStoreFailed, InvalidArguments
 
 logger = structlog.get_logger(__name__)
 
-STREAM_TTL_S = 3600
 _MAX_ENCODED_PIECE_BYTES = MAX_PIECE_BYTES + 512
 _MAX_CALL_BYTES = 32 << 20
 _MAX_STREAMS = 100
