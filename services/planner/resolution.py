@@ -298,15 +298,20 @@ def profiles(
     ]
 
 
-async def publish_profiles(bus: Bus, wanted: list[ModelProfile]) -> None:
-    """Publish the profiles to the catalogue, periodically, until cancelled."""
+async def publish_profiles(bus: Bus, wanted: list[ModelProfile]) -> bool:
+    """Publish the profiles to the catalogue; return whether NATS has taken all of them."""
     bucket = Bucket(bus, keys.CATALOGUE_BUCKET, attempts=1)
+    try:
+        for profile in wanted:
+            await bucket.put(keys.model_key(profile.model), profile, ttl_s=PROFILE_TTL_S)
+    except BusError as error:
+        logger.debug("profiles_not_published", reason=type(error).__name__)
+        return False
+    return True
+
+
+async def keep_published(bus: Bus, wanted: list[ModelProfile]) -> None:
+    """Publish the profiles periodically, until cancelled."""
     while True:
-        pause_s = _REFRESH_S
-        try:
-            for profile in wanted:
-                await bucket.put(keys.model_key(profile.model), profile, ttl_s=PROFILE_TTL_S)
-        except BusError as error:
-            logger.debug("profiles_not_published", reason=type(error).__name__)
-            pause_s = _RETRY_S
-        await asyncio.sleep(pause_s)
+        is_published = await publish_profiles(bus, wanted)
+        await asyncio.sleep(_REFRESH_S if is_published else _RETRY_S)

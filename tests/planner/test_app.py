@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from contracts.artifacts import ModelProfile
+from contracts.wire import keys
 from contracts.wire.operation import EXIT_WRONG_SETTINGS
 from services.planner.__main__ import main
 from services.planner.agents import load_agents
 from services.planner.app import models_of, profiles_of, running
 from services.planner.effects.call_paths import DirectCalls
 from services.planner.settings import PlannerSettings
-from services.shared.tools.catalogue import Catalogue
+from services.shared.tools.catalogue import Catalogue, read_entries
 from tests.support.buses import provisioned
 from tests.support.nats_server import NatsServer
 from tests.support.run_services import MODEL, Planning
@@ -21,10 +23,16 @@ BACKGROUND = {"retention_sweep", "orphaned_messages", "deletions", "model_profil
 
 
 async def test_it_handles_runs_until_its_context_ends(nats_server: NatsServer) -> None:
-    """Its background tasks run under their names, so that readiness can name one that dies; nothing is left running."""
-    settings = PlannerSettings(nats_url=nats_server.url, model="builtin/rehearsal")
+    """Requests may name its models from the beginning, and nothing is left running.
+
+    Its background tasks run under their names, so that readiness can name one that dies.
+    """
+    named = {f"openai/{number}" for number in range(40)}
+    settings = PlannerSettings(nats_url=nats_server.url, model="builtin/rehearsal", models=sorted(named))
     async with provisioned(nats_server.url, "planner", settings) as bus:
         async with running(bus, settings, load_agents()):
+            published, _ = await read_entries(bus, keys.model_profile.all)
+            assert {profile.model for each in published.values() if (profile := each.parsed(ModelProfile))} >= named
             assert {task.get_name() for task in asyncio.all_tasks()} >= BACKGROUND
             direct_calls = DirectCalls(bus, max_waiting=0)
             story = await Planning(bus, Catalogue(bus), models_of(settings, {}), direct_calls).tell()
