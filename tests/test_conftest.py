@@ -1,4 +1,4 @@
-"""What a session does when one of its workers dies."""
+"""What a session does when one of its workers dies, and which cases the sessions of `make chaos` share out."""
 
 import os
 import subprocess
@@ -42,3 +42,35 @@ def test_the_others_go_on(tmp_path: Path) -> None:
     )
     assert all(f"FAILED {name}::test_dies - " in ended.stdout for name in ("test_b.py", "test_c.py"))
     assert "2 failed, 3 passed" in ended.stdout
+
+
+def test_shares_are_of_one_whole() -> None:
+    """Every case is in one of them, in whatever order each session has its cases."""
+
+    def cases(share: str, seed: int) -> list[str]:
+        file = "tests/planner/replies/test_marked_properties.py"
+        options = (
+            "-q",
+            "-n",
+            "0",
+            "-m",
+            "chaos",
+            "--collect-only",
+            "-p",
+            "no:cacheprovider",
+            f"--randomly-seed={seed}",
+        )
+        ended = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, file],
+            cwd=ROOT,
+            env={**os.environ, "SHARE": share, "TEST_SEED": "7"},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        return [line for line in ended.stdout.splitlines() if "::" in line]
+
+    first, second = cases("1/2", 1), cases("2/2", 2)
+    assert first
+    assert sorted([*first, *second]) == sorted(cases("1/1", 3))

@@ -65,9 +65,16 @@ def choose(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]
         if item.get_closest_marker("sample") or getattr(function, "is_hypothesis_test", False):
             item.add_marker("chaos")
     part, _, parts = os.environ.get(SHARE, "1/1").partition("/")
-    mine = [item for item in items if item.get_closest_marker("chaos")]
+    mine = sorted((item for item in items if item.get_closest_marker("chaos")), key=_place)
     kept = set(mine[int(part) - 1 :: int(parts)])
     return [item for item in items if item in kept]
+
+
+def _place(item: pytest.Item) -> tuple[str, int, str, tuple[int, ...]]:
+    """Where a case stands, in any session: shares with different seeds, and so in different orders, share out all."""
+    case = getattr(item, "callspec", None)
+    path, line, _ = item.location
+    return path, line or 0, item.name.partition("[")[0], tuple(case.indices.values()) if case is not None else ()
 
 
 def _sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
