@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STARTERS = ("benchmarks", "httpx", "importlib", "multiprocessing", "nats", "socket", "subprocess", "uvicorn")
 
 #: Fixtures of every test, which start nothing although they share a file with those that do.
-EVERYWHERE = {"_clean_environment", "_guard", "_no_server"}
+EVERYWHERE = {"_clean_environment", "_collected", "_guard", "_no_server"}
 
 
 def imported(path: Path) -> Iterator[str]:
