@@ -56,21 +56,22 @@ def tries_all(config: pytest.Config) -> bool:
 def choose(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
     """Return the items that this session runs, of those whose cases are sampled; or its share of all of them.
 
-    Under `make chaos` sampled tests and properties count as chaos, whatever their marks.
+    Under `make chaos` sampled tests and properties count as chaos, whatever their marks. Elsewhere what is marked for
+    it is left out, also where `-m` says nothing of it.
     """
     if not tries_all(config):
-        return _sampled(items)
+        return _sampled([item for item in items if not item.get_closest_marker("chaos")])
     for item in items:
         function = getattr(item, "obj", None)
         if item.get_closest_marker("sample") or getattr(function, "is_hypothesis_test", False):
             item.add_marker("chaos")
     part, _, parts = os.environ.get(SHARE, "1/1").partition("/")
-    mine = sorted((item for item in items if item.get_closest_marker("chaos")), key=_place)
+    mine = sorted((item for item in items if item.get_closest_marker("chaos")), key=_position)
     kept = set(mine[int(part) - 1 :: int(parts)])
     return [item for item in items if item in kept]
 
 
-def _place(item: pytest.Item) -> tuple[str, int, str, tuple[int, ...]]:
+def _position(item: pytest.Item) -> tuple[str, int, str, tuple[int, ...]]:
     """Where a case stands, in any session: shares with different seeds, and so in different orders, share out all."""
     case = getattr(item, "callspec", None)
     path, line, _ = item.location
@@ -80,8 +81,7 @@ def _place(item: pytest.Item) -> tuple[str, int, str, tuple[int, ...]]:
 def _sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        # Of a test with a parameter that is for `make chaos` alone, the other cases are sampled.
-        if (marker := item.get_closest_marker("sample")) and not item.get_closest_marker("chaos"):
+        if marker := item.get_closest_marker("sample"):
             is_of_file = marker.kwargs.get("of") == "file"
             cases[item.nodeid.partition("::" if is_of_file else "[")[0]].append(item)
     left_out: set[pytest.Item] = set()

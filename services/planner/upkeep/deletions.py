@@ -7,7 +7,7 @@ another planner can finish the deletion if this one dies:
 2. Its log is reduced to one fact, `deleted`, which stays for a day: a suspended handling that resumes then finds the
    log changed, and does not start the run again.
 3. Its messages, timers, index entry and artifacts are removed, and with them the bytes that no other artifact shares.
-   Its session is told to forget what was said in it.
+   Its session gets a request to remove the run's turn.
 4. After 30 seconds they are removed again: a tool or service that was still working may have written.
 5. After a day they are removed once more, with the log and the deletion itself.
 """

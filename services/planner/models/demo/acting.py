@@ -1,8 +1,8 @@
 """The demo model as a `Model`: it chooses one action for a situation, gives the reasons, and streams its reply.
 
 For a question that asks for work in the background it spawns tasks, and later answers from what they found. For one
-about a page it proposes a table, columns or rows from the words of the question, after it has told what the user
-decided about earlier proposals, with the real counts.
+about a page it proposes a table, columns or rows from the words of the question. Its answer begins with what the user
+has decided about earlier proposals, with the real counts.
 """
 
 import asyncio
