@@ -16,7 +16,7 @@ from ..wire.base import Message
 
 DIRECT_RESPONSE: Final = "direct_response"
 TOOL_CALLS: Final = "tool_calls"
-"""The `type` of what a model gives: an answer, or a plan of calls."""
+"""The other `type` of what a model gives: a plan of calls, where `direct_response` is an answer."""
 PlanWarningCode = Literal["nullable_source", "embedded_template_not_resolved"]
 CallStatus = Literal["success", "failed", "not_executed"]
 """How a call of a plan has ended. `not_executed`: the plan was halted before it."""

@@ -31,9 +31,9 @@ class Message(BaseModel):
 
     @classmethod
     def model_rebuild(cls, *, _parent_namespace_depth: int = 0, **options: Any) -> bool | None:
-        """Build it with the names of its module. Those of the caller are never meant.
+        """Build it with the names of its module alone: `_parent_namespace_depth`, which pydantic gives, is ignored.
 
-        Python 3.13.0 dies of a look at them where a message is first made in a comprehension.
+        Python 3.13.0 crashes where pydantic reads the caller's names and the caller is a comprehension.
         """
         return super().model_rebuild(_parent_namespace_depth=0, **options)
 

@@ -16,8 +16,8 @@ VERSION: Literal[1] = 1
 EVENTS_HEADER = "Runwire-Events"
 """The types of a record's events, so that a reader can skip it without parsing."""
 
-STREAM_TTL_S = 3600
-"""Seconds after which the server removes chunks, thoughts and progress from a stream. The answer stays in the log."""
+EXPIRES = {"Nats-TTL": "3600"}
+"""On chunks, thoughts and progress: seconds after which the server removes them. The answer stays in the log."""
 
 PAUSES_HEADER = "Runwire-Open-Pauses"
 """On a record of a log after which pauses with a `pause_id` are open: how many. Absent: none."""

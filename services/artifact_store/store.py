@@ -75,7 +75,7 @@ def signature(head: bytes) -> str | None:
 
 
 def sniffed(head: bytes, *, whole: bool) -> str:
-    """Return the type of bytes without a declared one. `whole`: `head` is all of them, so that JSON can be parsed."""
+    """Return the type of bytes without a declared one. `whole`: `head` is all of them, which JSON needs."""
     found = signature(head)
     if found is not None:
         return found

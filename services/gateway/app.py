@@ -107,31 +107,44 @@ async def get_metrics(request: Request) -> Response:
 def measured(app: AsgiApp) -> AsgiApp:
     """Return the application with its requests counted by route, and timed to the first byte of the answer.
 
-    What no route matches is counted as `other`: a client may ask for any path. A request that is cancelled, since the
-    gateway stops and its graceful time is over, is answered with 503.
+    What no route matches is counted as `other`: a client may ask for any path.
     """
 
     async def measure(scope: Scope, receive: Receive, send: Send) -> None:
-        began, is_answered = time.monotonic(), False
+        began = time.monotonic()
 
         async def sent(message: MutableMapping[str, Any]) -> None:
-            nonlocal is_answered
             if message["type"] == "http.response.start":
-                is_answered = True
                 route = scope["route"].path if "route" in scope else "other"
                 method = scope["method"] if "route" in scope else "other"
                 metrics.labelled(metrics.HTTP_REQUESTS, method, route, message["status"]).inc()
                 metrics.labelled(metrics.HTTP_SECONDS, route).observe(time.monotonic() - began)
             await send(message)
 
+        await app(scope, receive, sent)
+
+    return measure
+
+
+def answered(app: AsgiApp) -> AsgiApp:
+    """Return the application with 503 for a request that is cancelled: a stopping gateway's graceful time is over."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def sent(message: MutableMapping[str, Any]) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
         try:
             await app(scope, receive, sent)
         except asyncio.CancelledError:
-            if is_answered:
+            if has_begun:
                 raise
-            await TryAgain(control.STOPPING).response()(scope, receive, sent)
+            await TryAgain(control.STOPPING).response()(scope, receive, send)
 
-    return measure
+    return answer
 
 
 _EVENTS_PATH = re.compile(rb"/v1/runs/([0-9a-f]{32})/events")
@@ -201,6 +214,7 @@ def build_app(parts: Parts, protocols: Sequence[APIRouter] = PROTOCOLS) -> FastA
     for kind in (*HANDLED, Exception):
         app.add_exception_handler(kind, _answer_to)
     app.add_middleware(straight)
+    app.add_middleware(answered)
     app.add_middleware(measured)
     app.openapi = lambda: description.openapi(app)  # type: ignore[method-assign]
     return app

@@ -7,7 +7,8 @@ the leader.
 Rule 3: a revision of an entry is its sequence in the stream of the bucket.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,8 +29,8 @@ M = TypeVar("M", bound=BaseModel)
 _DELETE_MARKER_TTL_S = 3600
 _KEYS_PER_READ = 500
 _PAGE_ENTRIES = 1000
-NOTICE_LEADS_S = 0.5
-"""By so much the notice of a write may come before the write can be read: who reads at a notice reads again then."""
+_NOTICE_LEADS_S = 0.5
+"""By so much the notice of a write may come before the write can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,16 +175,22 @@ class Bucket:
         """Return all keys that match, however many, in no particular order."""
         return [*map(subjects.bucket_key, await self._bus.subjects_in(self._stream, self._subject(pattern)))]
 
-    async def watch(self, pattern: str, on_change: Callable[[str, bytes], Awaitable[None]]) -> Subscription:
+    async def watch(
+        self, pattern: str, on_change: Callable[[str, bytes], None], *, reads_back: bool = False
+    ) -> Subscription:
         """Call `on_change` with key and value of each write, also of one that the server rejects.
 
-        It may come before the write can be read (`NOTICE_LEADS_S`).
+        `reads_back`: what is called reads the bucket, and is called a second time when the write can be read.
         """
+        loop = asyncio.get_running_loop()
 
         async def on_message(message: Msg) -> None:
             if "Nats-Subject" in (message.headers or {}):
                 return  # Not written, but an answer of the server that somebody has sent here: forged.
-            await on_change(subjects.bucket_key(message.subject), message.data)
+            change = subjects.bucket_key(message.subject), message.data
+            on_change(*change)
+            if reads_back:
+                loop.call_later(_NOTICE_LEADS_S, on_change, *change)
 
         return await self._bus.subscribe(self._subject(pattern), on_message)
 

@@ -163,13 +163,13 @@ async def running(bus: Bus, settings: PlannerSettings, agents: Mapping[str, Agen
     model = WithoutRefusedFields(models)
     parts = build_parts(bus, settings, agents, model, chosen.model, catalogue, direct_calls)
     planner = Planner(parts)
-    await resolution.publish_profiles(bus, profiles)  # Who finds the planner ready may name its models.
+    published = await resolution.publish_profiles(bus, profiles)  # Who finds the planner ready may name its models.
     background = [
         bus.tasks.keep("retention_sweep", lambda: deletions.watch(bus, settings.retention_days)),
         bus.tasks.keep("orphaned_messages", lambda: Orphans(bus, planner.on_message, settings.retention_days).watch()),
         bus.tasks.keep("deletions", lambda: Deletions(bus).carry_out_for_ever()),
         bus.tasks.keep("schedules", lambda: schedules.watch(bus)),
-        bus.tasks.keep("model_profiles", lambda: resolution.keep_published(bus, profiles)),
+        bus.tasks.keep("model_profiles", lambda: resolution.keep_published(bus, profiles, is_published=published)),
     ]
     prompts = await Prompts(bus, parts.logs, parts.model_requests).start()
     consumers = pullers(bus, planner, settings)

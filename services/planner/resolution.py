@@ -310,8 +310,8 @@ async def publish_profiles(bus: Bus, wanted: list[ModelProfile]) -> bool:
     return True
 
 
-async def keep_published(bus: Bus, wanted: list[ModelProfile]) -> None:
-    """Publish the profiles periodically, until cancelled."""
+async def keep_published(bus: Bus, wanted: list[ModelProfile], *, is_published: bool) -> None:
+    """Publish the profiles again periodically, until cancelled."""
     while True:
-        is_published = await publish_profiles(bus, wanted)
         await asyncio.sleep(_REFRESH_S if is_published else _RETRY_S)
+        is_published = await publish_profiles(bus, wanted)

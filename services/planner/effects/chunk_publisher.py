@@ -18,7 +18,7 @@ import orjson
 from contracts.runs.events import Asked, BlockStarted, Chunk, Thinking
 from contracts.wire import subjects
 from contracts.wire.names import new_id, unix_ms
-from contracts.wire.records import EVENTS_HEADER, STREAM_TTL_S, VERSION
+from contracts.wire.records import EVENTS_HEADER, EXPIRES, VERSION
 from services.messaging import guarded_write
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
@@ -98,7 +98,7 @@ class ChunkWriter:
         """
         record_id = new_id()
         data = orjson.dumps({"v": VERSION, "id": record_id, "at": unix_ms(), "events": [event]})
-        return data, {EVENTS_HEADER: event["type"], "Nats-Msg-Id": record_id, "Nats-TTL": str(STREAM_TTL_S)}
+        return data, {EVENTS_HEADER: event["type"], "Nats-Msg-Id": record_id, **EXPIRES}
 
 
 class ChunkPublisher:

@@ -65,7 +65,7 @@ class Offloader:
         return record.model_copy(update={"events": [*record.events[:-1], smaller]})
 
     async def _smaller(self, event: RunEvent, *place: Any) -> RunEvent:
-        """Return an event without a value that is too large for a log, or to stand there twice."""
+        """Return an event without a value that is too large for a log, or is stored there already."""
         match event:
             case Paused(revision=1, arguments=dict() as arguments) if wire_size(arguments) > MAX_INLINE_BYTES:
                 tool = event.tool or ""

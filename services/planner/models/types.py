@@ -30,7 +30,7 @@ ENDINGS: dict[str, Ending] = {
     **dict.fromkeys(("recitation", "prohibited_content", "spii", "language"), "filtered"),
     **dict.fromkeys(("malformed_function_call", "malformed_response", "other"), "broken"),
 }
-"""Finish reason, in lower case, with `_` between words -> meaning: those whose words do not say it."""
+"""Finish reason, in lower case, with `_` between words -> meaning: those that `WORDS` does not read rightly."""
 WORDS: tuple[tuple[re.Pattern[str], Ending], ...] = (
     (re.compile(r"max_.*(?:tokens|length)|length|(?<!rate_)limit|truncat|exceed|out_of_tokens|incomplete"), "limit"),
     (re.compile(r"filter|safety|sensitive|moderat|block|policy|guardrail|refus"), "filtered"),

@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -91,11 +92,7 @@ class KeySpending:
     async def _read(self, where: KeyDay, day: _Day) -> None:
         pattern, began_at = keys.spent_on(*where), time.monotonic()
         if day.subscription is None:
-
-            async def on_change(key: str, data: bytes) -> None:
-                self._take_entry(where, key, data)
-
-            day.subscription = await self._bucket.watch(pattern, on_change)
+            day.subscription = await self._bucket.watch(pattern, partial(self._take_entry, where))
         try:
             entries = await self._bucket.latest(pattern)
         except Unavailable:  # More than one answer holds, or no answer.

@@ -161,11 +161,14 @@ class Background(Message):
         """Whether a run spawned this task, also where the task is settled and was dropped."""
         return task_id in self.tasks or task_id[:SPAWNED_DIGITS] in self.spawned.get(run, [])
 
+    def is_settled(self, group: Group) -> bool:
+        """Whether nobody waits for anything of a group."""
+        is_open = not group.has_ended or group.is_waited_for or group.awaits_decision
+        return not is_open and all(report.group_id != group.group_id for report in self.reports)
+
     def settled_groups(self) -> list[Group]:
-        """Return the groups of which nobody waits for anything, those first that have been so for the longest time."""
-        reporting = {report.group_id for report in self.reports}
-        ended = (group for group in self.groups.values() if group.has_ended and group.group_id not in reporting)
-        return [group for group in ended if not group.is_waited_for and not group.awaits_decision]
+        """Return the settled groups, those first that have been settled for the longest time."""
+        return [group for group in self.groups.values() if self.is_settled(group)]
 
     @model_serializer(mode="wrap")
     def _compact(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from contracts.wire.base import Message
 from contracts.wire.names import unix_ms
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
-from services.messaging.kv import NOTICE_LEADS_S, Bucket, Entry
+from services.messaging.kv import Bucket, Entry
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled, is_set_within
 
@@ -74,12 +74,12 @@ class Catalogue:
     async def start(self) -> "Catalogue":
         """Return once the present tools are known; follow changes from then on."""
 
-        async def on_change(key: str, data: bytes) -> None:
+        def on_change(key: str, data: bytes) -> None:
             # A refresh repeats the known value; anything else may be a change.
             if self._raw.get(key) != data:
                 self._changed.set()
 
-        self._subscription = await self._bucket.watch(keys.live_tool.all, on_change)
+        self._subscription = await self._bucket.watch(keys.live_tool.all, on_change, reads_back=True)
         self._bus.on_reconnect.append(self._changed.set)
         await self._bus.until_answered(lambda: self._read_back(forget=True))
         self._watcher = self._bus.tasks.keep("catalogue", self._watch)
@@ -124,9 +124,8 @@ class Catalogue:
         return spec
 
     async def _watch(self) -> None:
-        wait_s = _READ_BACK_S
         while True:
-            wait_s = NOTICE_LEADS_S if await is_set_within(self._changed, wait_s) else _READ_BACK_S
+            await is_set_within(self._changed, _READ_BACK_S)
             self._changed.clear()
             try:
                 settled = time.monotonic() - self._bus.up_since > _SETTLING_S

@@ -2,7 +2,7 @@
 
 Rule 1: an operation and its outcome are written in one transaction, under tenant, proposal and number. So an apply that
 was killed is repeated as it is: what was done is not done again, and the rest follows.
-Rule 2: a refusal and its reason are an outcome too; the next operation goes on. Without a database the call ends.
+Rule 2: a refusal and its reason are an outcome too; the next operation is tried. Without a database the call ends.
 Rule 3: versions count from `base_version`, what the table was when the proposal was written: a cell that somebody else
 has changed since is not overwritten.
 Rule 4: of two operations on one row of which one deletes it, the first counts (`row_conflict`); two updates are

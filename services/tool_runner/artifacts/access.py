@@ -1,4 +1,4 @@
-"""One call's access to the artifact store, with patience and while its run goes on: store, read, resolve references.
+"""One call's access to the artifact store, with patience and while its run is open: store, read, resolve references.
 
 Rule 1: a value or stream is stored under an id that a repeated handling of the call finds again.
 Rule 2: whether the model may read an artifact (`read_artifact`) the planner decides, from the run's log. Here it is

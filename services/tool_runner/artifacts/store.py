@@ -32,7 +32,7 @@ from contracts.runs.events import ArtifactStored
 from contracts.tools.messages import CallRequested
 from contracts.wire import subjects
 from contracts.wire.base import MAX_ARTIFACT_BYTES, MAX_INLINE_BYTES
-from contracts.wire.records import EVENTS_HEADER, STREAM_TTL_S, Record
+from contracts.wire.records import EVENTS_HEADER, EXPIRES, Record
 from services.messaging.errors import Refused
 from services.shared.artifacts.client import ArtifactClient, Description
 from services.shared.artifacts.errors import ArtifactFailed, ArtifactNotFound, ArtifactTooLarge, StorageUnavailable
@@ -274,7 +274,7 @@ class CallArtifacts:
             for path, ref in refs.items()
         ]
         record = Record(events=list(stored))
-        headers = {EVENTS_HEADER: record.types(), "Nats-TTL": str(STREAM_TTL_S)}
+        headers = {EVENTS_HEADER: record.types(), **EXPIRES}
         try:
             subject, data = subjects.stream(call.tenant, call.run_id), record.model_dump_json().encode()
             await self._access.bus.publish_surely(subject, data, f"{call.run_id}.{call.call_id}.stored", headers)

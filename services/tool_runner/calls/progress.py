@@ -21,7 +21,7 @@ from contracts.tools.messages import ArtifactPiece, CallRequested, Progress
 from contracts.wire import subjects
 from contracts.wire.base import MAX_PIECE_BYTES, MAX_PIECES, parsed
 from contracts.wire.faults import describe
-from contracts.wire.records import EVENTS_HEADER, STREAM_TTL_S, Record
+from contracts.wire.records import EVENTS_HEADER, EXPIRES, Record
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Refused
 from services.messaging.reads import sequence_of
@@ -225,4 +225,4 @@ class CallProgress:
 
     @staticmethod
     def _headers(record: Record) -> dict[str, str]:
-        return {EVENTS_HEADER: record.types(), "Nats-TTL": str(STREAM_TTL_S)}
+        return {EVENTS_HEADER: record.types(), **EXPIRES}

@@ -21,7 +21,6 @@ Rule 10: a tool that announces ever new specifications costs bounded memory, rea
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
@@ -32,7 +31,7 @@ from contracts.tools.messages import AcceptedSpecs, LiveTool, RefusedTool, ToolS
 from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError, Outdated
-from services.messaging.kv import NOTICE_LEADS_S, Bucket, Entry
+from services.messaging.kv import Bucket, Entry
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled, is_set_within
 from services.shared.tools.catalogue import read_entries
@@ -50,7 +49,7 @@ _MAX_WAITING_DIGESTS = 8
 _MAX_LOGGED_TOOLS = 1000
 TTL_S = 15
 REFRESH_INTERVAL_S = 5.0
-_MIN_PASS_INTERVAL_S, _MAX_PASS_INTERVAL_S = 0.1, 1.0
+_MIN_PASS_INTERVAL_S = 0.1
 _MIN_REFUSED_INTERVAL_S = 1.0
 """Between two writes of one tool's entry under `refused`."""
 _MAX_STORED_SPECS = 4096
@@ -75,7 +74,7 @@ class Acceptance:
         self._accepted: dict[str, list[str]] = {}
         """Key of an entry -> the accepted digests."""
         self._is_outdated = True
-        self._read_at = self._noticed_at = -math.inf
+        self._read_at = 0.0
         self._compared: dict[str, tuple[list[str], ToolSpec]] = {}
         """Tool that waits -> its accepted digests, and the newest of these specifications that is stored."""
         self._logged: dict[str, set[str]] = {}
@@ -85,13 +84,12 @@ class Acceptance:
     async def start(self) -> "Acceptance":
         """Follow the entries."""
 
-        async def on_entry(key: str, _data: bytes) -> None:
-            self._logged.pop(key, None)
-            self._noticed_at = time.monotonic()
+        def on_entry(_key: str, _data: bytes) -> None:
+            self.forget()
             self._on_change()
 
         if not self._trust_all:
-            self._subscription = await self._bucket.watch(keys.accepted_specs.all, on_entry)
+            self._subscription = await self._bucket.watch(keys.accepted_specs.all, on_entry, reads_back=True)
         return self
 
     async def stop(self) -> None:
@@ -124,9 +122,7 @@ class Acceptance:
         return offered, waiting
 
     async def _read(self, names: Iterable[str]) -> None:
-        now = time.monotonic()
-        is_settled = now - self._noticed_at > NOTICE_LEADS_S + _MAX_PASS_INTERVAL_S
-        if is_settled and not self._is_outdated and now - self._read_at < _REREAD_INTERVAL_S:
+        if not self._is_outdated and time.monotonic() - self._read_at < _REREAD_INTERVAL_S:
             return
         self._is_outdated = False
         try:
@@ -135,7 +131,10 @@ class Acceptance:
             self._is_outdated = True
             raise
         self._read_at = time.monotonic()
-        self._accepted = {key: _digests(entry) for key, entry in entries.items()}
+        before, self._accepted = self._accepted, {key: _digests(entry) for key, entry in entries.items()}
+        for key, digests in self._accepted.items():
+            if digests != before.get(key, digests):
+                self._logged.pop(key, None)
 
     async def _accept_first(self, key: str, digest: str) -> None:
         """Accept a tool's first specification, or learn that there is an entry."""
@@ -285,7 +284,7 @@ class CatalogueWriter:
             except BusError as error:
                 self.problem = f"acceptance of tools: {error}"
             await asyncio.sleep(_MIN_PASS_INTERVAL_S)
-            await is_set_within(self._changed, _MAX_PASS_INTERVAL_S)
+            await is_set_within(self._changed, 1.0)
 
     async def _write_all(self) -> str | None:
         """Write what has changed and refresh the rest; return why a tool could not be written. Raises BusError."""

@@ -12,7 +12,7 @@ from contracts.tools.messages import ToolSpec
 from contracts.wire import keys
 from services.messaging.connection import Bus
 from services.messaging.errors import BusError
-from services.messaging.kv import NOTICE_LEADS_S, Bucket, Entry
+from services.messaging.kv import Bucket, Entry
 from services.messaging.nats_connection import Subscription
 from services.runtime.tasks import cancelled, is_set_within
 
@@ -72,11 +72,11 @@ class DeclaredTools:
     async def start(self) -> None:
         """Read them, and again after each change."""
 
-        async def on_change(_key: str, _data: bytes) -> None:
+        def on_change(_key: str, _data: bytes) -> None:
             self._outdated.set()
 
         self._outdated.set()
-        self._subscription = await self._bucket.watch(keys.declared_tool.all, on_change)
+        self._subscription = await self._bucket.watch(keys.declared_tool.all, on_change, reads_back=True)
         self._reader = self._bus.tasks.keep("declared_tools", self._read)
 
     async def stop(self) -> None:
@@ -101,9 +101,8 @@ class DeclaredTools:
         """Tell nobody: they are not asked whether they are there."""
 
     async def _read(self) -> None:
-        wait_s = _REREAD_INTERVAL_S
         while True:
-            wait_s = NOTICE_LEADS_S if await is_set_within(self._outdated, wait_s) else _REREAD_INTERVAL_S
+            await is_set_within(self._outdated, _REREAD_INTERVAL_S)
             self._outdated.clear()
             try:
                 entries = await self._bucket.latest(keys.declared_tool.all)

@@ -8,6 +8,7 @@ import structlog
 
 from contracts.tools.messages import AcceptedSpecs, RefusedTool, ToolSpec
 from contracts.wire import keys
+from services.messaging import kv
 from services.messaging.connection import Bus
 from services.messaging.errors import Outdated
 from services.messaging.kv import Bucket
@@ -174,8 +175,11 @@ async def test_of_several_tool_runners_one_decides(planner: Planner) -> None:
         assert all(len(waiting[name].digests) == 3 for _, waiting in divided)
 
 
-async def test_the_notice_of_a_write_may_come_before_the_write(planner: Planner) -> None:
-    """The entry is read again soon. Here a write that the server rejects gives the notice."""
+async def test_the_notice_of_a_write_may_come_before_the_write(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is a second one. Here a write that the server rejects gives the first."""
+    monkeypatch.setattr(kv, "_NOTICE_LEADS_S", 2.0)
     old, new, noticed, key = announced("late", "Old"), announced("late", "New"), asyncio.Event(), "late"
     runner = await Acceptance(planner.bus, (), noticed.set, trust_all=False).start()
     await runner.divide({key: [old]})
@@ -185,8 +189,10 @@ async def test_the_notice_of_a_write_may_come_before_the_write(planner: Planner)
         await entries.update(keys.accepted_specs(key), both, revision=0)
     await asyncio.wait_for(noticed.wait(), 10)
     assert (await runner.divide({key: [new]}))[0] == {}
+    noticed.clear()
     await runner.stop()
     await entries.put(keys.accepted_specs(key), both)
+    await asyncio.wait_for(noticed.wait(), 10)
     assert (await runner.divide({key: [new]}))[0] == {key: [new]}
 
 

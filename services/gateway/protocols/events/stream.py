@@ -76,12 +76,12 @@ class Cursor:
         return cls(int(match[1]), int(match[2]))
 
 
-def frames(record: bytes, *cursor: int) -> bytes:
+def frames(record: bytes, log: int, stream: int | None = None) -> bytes:
     """Return the frames of a record; empty for an invalid one, which is logged and skipped.
 
-    `cursor`: of a run's record the sequences of its log and of its stream, of a session's its own.
+    `log`: the sequence of the record, or the log's in a run, which has one of its `stream` too.
     """
-    event_id = "-".join(map(str, cursor))
+    event_id = str(log) if stream is None else f"{log}-{stream}"
     try:
         events = [event for event in exact_json.loads(record)["events"] if event["type"] != "checkpoint"]
         parts = [_frame(event) for event in events]
@@ -192,7 +192,7 @@ class EventStream(Response):
         self._sent_at = asyncio.get_running_loop().time()
 
     async def _comment(self, pump: asyncio.Task[None], disconnected: asyncio.Task[None]) -> bytes | None:
-        """Return what fills the silence; None at the end. A run that waits for a planner is named once, sooner."""
+        """Return what fills the silence, for a run that waits for a planner one comment early; None at the end."""
         clock = asyncio.get_running_loop().time
         while True:
             silence_s = min(_WAITING_AFTER_S, self._heartbeat_s) if self._may_wait else self._heartbeat_s
@@ -212,7 +212,7 @@ class EventStream(Response):
                     if records[-1].terminal and self._finish:
                         last = records[-1]
                         records[-1] = replace(last, data=await self._finish(last.data, resources))
-                    shown = (frames(each.data, each.log, *([each.stream] if self._run else [])) for each in records)
+                    shown = (frames(each.data, each.log, each.stream if self._run else None) for each in records)
                     if body := b"".join(shown):
                         await self._send(send, body)
         except (BusError, OSError) as error:

@@ -14,7 +14,6 @@ from services.planner.replies.actions.arguments import answer_keys, answer_text,
 from services.planner.replies.strict_json import ANSWER_KEYS
 
 MAX_KEYS_LISTED = 20
-MAX_KEY_CHARACTERS = 40
 _ENVELOPE = frozenset({"role", "type", "tool_calls", "function_call", "refusal"})
 _MAY_STAND_BESIDE = frozenset({*names.CONTROL_KEYS, *names.FINAL_FIELDS, *ANSWER_KEYS, *_ENVELOPE})
 
@@ -89,7 +88,9 @@ def _warn_of_dropped(
     dropped = [f"`{key}` was dropped: the answer is in `{answers[0]}`" for key in answers[1:]]
     known = {*fields, *beside, *names.CONTROL_KEYS, *ANSWER_KEYS, *_ENVELOPE}
     dropped += [
-        f"`{key[:MAX_KEY_CHARACTERS]}` was dropped: it stands beside `args`" for key in action if key not in known
+        f"`{key[: names.MAX_KEY_CHARACTERS]}` was dropped: it stands beside `args`"
+        for key in action
+        if key not in known
     ]
     warnings += dropped[:MAX_KEYS_LISTED]
 
@@ -114,7 +115,7 @@ def two_field_deviation(obj: Any, tools: AbstractSet[str]) -> str:
         return f"the object stands inside a {'list' if isinstance(obj, list) else 'text'}"
     odd = [key for key in obj if key not in {"next_node", "args"}]
     if odd:
-        return f"`{odd[0][:MAX_KEY_CHARACTERS]}` is no field of an action; it has `next_node` and `args` only"
+        return f"`{odd[0][: names.MAX_KEY_CHARACTERS]}` is no field of an action; it has `next_node` and `args` only"
     for key, kind, name in (("next_node", str, "a text"), ("args", dict, "an object")):
         if key not in obj:
             return f"`{key}` is missing"
@@ -152,7 +153,7 @@ def five_field_deviation(obj: Mapping[str, Any], tools: AbstractSet[str]) -> str
         obj = inner
     odd = [key for key in obj if key not in FIVE_FIELDS]
     if odd:
-        name = odd[0][:MAX_KEY_CHARACTERS]
+        name = odd[0][: names.MAX_KEY_CHARACTERS]
         return f"`{name}` is no field of an action; it has `thought`, `next_node`, `args`, `plan` and `join` only"
     if "next_node" not in obj:
         return "`next_node` is missing"

@@ -23,6 +23,8 @@ ALIAS_MODES = {"task.subagent": "subagent", "task.tool": "job"}
 LEAD = 64
 """Characters before an object or list that are examined: they may show that it is a value inside something."""
 
+MAX_KEY_CHARACTERS = 40
+"""Of a key or name of the model's, where a warning or complaint quotes it."""
 MAX_NAME_CHARACTERS = 200
 """A longer name is not searched for a namespace."""
 

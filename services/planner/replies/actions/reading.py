@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from contracts.runs.decisions import FINAL_RESPONSE, PLAN, RESERVED, TASK, PlannerAction
 from services.planner.replies.actions.arguments import as_object, has_steps, object_in, plan_args, task_args
 from services.planner.replies.actions.forms import final_args, has_answer, says_something
-from services.planner.replies.actions.names import ALIAS_MODES, is_null_word, opcode_of, spelled, streams_before_plan
+from services.planner.replies.actions.names import (
+    ALIAS_MODES,
+    MAX_KEY_CHARACTERS,
+    is_null_word,
+    opcode_of,
+    spelled,
+    streams_before_plan,
+)
 from services.planner.replies.strict_json import ANSWER_KEYS
 
 _TELLING_KEYS = frozenset(
@@ -24,7 +31,6 @@ _TELLING_KEYS = frozenset(
 )
 MAX_NESTING = 3
 MAX_KEYS_LISTED = 8
-MAX_KEY_CHARACTERS = 40
 MAX_ITEMS = 1000
 """Items that are kept of a list of sources, suggested actions or warnings: the first ones."""
 MAX_VALUES = 20_000

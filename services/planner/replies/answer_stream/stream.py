@@ -256,7 +256,7 @@ class ObjectStream(ABC):
 
 
 class AnswerStream(ObjectStream):
-    """Streams the answer text of an action. `tools`: names of all; one may be that of an opcode in another case."""
+    """Streams the answer text of an action. `tools`: the run's, since one may be named like an opcode."""
 
     def __init__(
         self,

@@ -298,7 +298,7 @@ def _approved_for_session(run: Run, progress: Progress) -> commands.NotifySessio
 
 
 def before_ack(run: Run, progress: Progress) -> Command | None:
-    """Return what an open run still needs before the acknowledgement: a timer, or a word to its session."""
+    """Return what an open run still needs before the acknowledgement: a timer, or a message to its session."""
     if run.started is None or run.terminal is not None:
         return None
     expiry = next_expiry(run)

@@ -39,7 +39,7 @@ class AnswerCall:
 
 @dataclass(frozen=True, slots=True)
 class CancelTask:
-    """Cancel the run of a task, since the task was cancelled."""
+    """Cancel the run of a task."""
 
     task_id: str
 
@@ -221,8 +221,7 @@ def _of_group(session: Session, group: Group, of_task: str | None = None) -> lis
         for report in session.background.reports
         if report.group_id == group.group_id and (group.has_ended or of_task is None or of_task in report.tasks)
     ]
-    gets_none = group.has_ended and group.report != "none" and not reports.may_follow(group)
-    if gets_none and any(each is group for each in session.background.settled_groups()):
+    if group.report != "none" and session.background.is_settled(group) and not reports.may_follow(group):
         tasks = [task for task in session.background.tasks_of(group) if not task.is_reported]
         ids = {reports.report_id(session.session_id, group, task.task_id) for task in tasks}
         found += [DropReportContext(each) for each in sorted(ids)]
