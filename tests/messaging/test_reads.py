@@ -43,7 +43,7 @@ async def test_a_forged_entry_is_no_value(bus: Bus) -> None:
     bucket, subject = Bucket(bus, keys.CATALOGUE_BUCKET), subjects.bucket_value(keys.CATALOGUE_BUCKET, "tool.x")
     seen: list[bytes] = []
 
-    async def see(_key: str, value: bytes) -> None:
+    def see(_key: str, value: bytes) -> None:
         seen.append(value)
 
     await bucket.watch("tool.*", see)

@@ -83,5 +83,7 @@ def test_the_agents_file_is_one() -> None:
     assert shown <= set(Agent.model_fields)
     named = {"strategy", "system_prompt", "skills", "tools", "limits", "reflection", "models", "fallbacks"}
     assert named | {"vision_context"} <= shown
-    for block in blocks(TASKS, "toml"):
+    others = blocks(TASKS, "toml")
+    assert others
+    for block in others:
         assert any(agent.tasks is not None for agent in parse_agents(tomllib.loads(block)).values())

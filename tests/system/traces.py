@@ -132,6 +132,8 @@ def rules_in(module: Mapping[str, Any]) -> dict[str, Rule]:
     """The rules of a module by name, of which it gives `globals()`. One about a run is applied to each run."""
     own = [each for each in module.values() if getattr(each, "__module__", None) == module["__name__"]]
     rules = {each.__name__: each for each in own if inspect.isgeneratorfunction(each) and each.__name__[0] != "_"}
+    others = {each.__name__ for each in own if getattr(each, "__annotations__", {}).get("return") == Iterator[str]}
+    assert rules.keys() >= {name for name in others if name[0] != "_"}, "a rule yields its complaints"
     of_a_run = {name for name, rule in rules.items() if "run" in inspect.signature(rule).parameters}
     return {name: of_each_run(rule) if name in of_a_run else rule for name, rule in rules.items()}
 

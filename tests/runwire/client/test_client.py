@@ -4,6 +4,7 @@ import asyncio
 import signal
 import ssl
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -117,14 +118,18 @@ async def test_a_listener_survives_gateways_that_are_killed(
             async for event in client.follow(writer.run):
                 events.append(event)  # noqa: PERF401, checked meanwhile
 
+        def has_heard(count: int) -> bool:
+            return len(events) >= count
+
         listening = asyncio.create_task(listen())
         written = 0
         for by in (signal.SIGKILL, signal.SIGTERM):
+            heard = len(events)
             for _ in range(20):
                 await writer.chunk(str(written))
                 written += 1
             await writer.stream(*(ToolProgress(call_id="1-1", tool="t", message=str(n)) for n in range(3)))
-            await wait_until(lambda: len(events) > 2, what="the listener has received something")
+            await wait_until(partial(has_heard, heard + 3), what="the listener has received something")
             gateway.stop(by)
             asking = asyncio.create_task(client.start("x"))
             await writer.chunk(str(written))
